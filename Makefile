@@ -1,0 +1,53 @@
+# make run    the main job on the default input (this machine's own telemetry)
+# make test   every test
+# make help   the rest
+SHELL := /bin/bash
+GO    ?= go
+BIN   := bin
+
+# Packages with goroutines: what the race detector looks at.
+RACE := ./commit/commithttp ./deepstore/... ./internal/... ./meta/... ./metalog/... ./peerdl/... ./segment/... ./stream/...
+
+.PHONY: help run build test race vet fmt bench fuzz clean deps
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+build: ## the three binaries, into bin/
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+run: build ## a local cluster on this machine's telemetry; Ctrl-C stops it, the next run goes on
+	$(BIN)/shoal up
+
+test: deps vet ## every test, the independent reader's (DuckDB) included
+	$(GO) test ./...
+	cd internal/duckdbtest && $(GO) test ./...
+
+race: deps ## the race detector on the packages with goroutines
+	$(GO) test -race -short $(RACE)
+
+vet: ## go vet and gofmt
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above' >&2; exit 1; }
+	$(GO) vet ./...
+
+fmt: ## gofmt -w
+	gofmt -w .
+
+bench: build ## Go benchmarks, and the table of docs/benchmarks.md
+	./internal/bench/run.sh
+
+fuzz: ## every fuzz target for FUZZTIME (10s) each
+	@for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do d=$$(dirname $$f); \
+	  for t in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' $$f | sed 's/func //'); do \
+	    echo "== $$d $$t"; $(GO) test $$d -run '^$$' -fuzz "^$$t\$$" -fuzztime $${FUZZTIME:-10s} || exit 1; done; done
+
+# The tests want a C and C++ compiler: for the race detector and for DuckDB.
+deps:
+	@if command -v cc >/dev/null && command -v c++ >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'installing a C and C++ compiler (Debian: gcc, g++)'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc g++ libc6-dev >/dev/null; \
+	else echo 'make test needs a C and a C++ compiler: install gcc and g++ (Debian: apt-get install gcc g++)' >&2; exit 1; fi
+
+clean: ## remove bin/
+	rm -rf $(BIN)
