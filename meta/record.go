@@ -121,18 +121,18 @@ type Segment struct {
 	Status    SegmentStatus `json:"status" cbor:"5,keyasint"`
 	Start     int64         `json:"start" cbor:"6,keyasint"`
 
-	End             int64              `json:"end,omitempty" cbor:"7,keyasint,omitempty"`
-	Rows            int64              `json:"rows,omitempty" cbor:"8,keyasint,omitempty"`
-	SizeBytes       int64              `json:"sizeBytes,omitempty" cbor:"9,keyasint,omitempty"`
-	MinTimestamp    int64              `json:"minTimestamp,omitempty" cbor:"10,keyasint,omitempty"`
-	MaxTimestamp    int64              `json:"maxTimestamp,omitempty" cbor:"11,keyasint,omitempty"`
+	End             int64              `json:"end,omitzero" cbor:"7,keyasint,omitempty"`
+	Rows            int64              `json:"rows,omitzero" cbor:"8,keyasint,omitempty"`
+	SizeBytes       int64              `json:"sizeBytes,omitzero" cbor:"9,keyasint,omitempty"`
+	MinTimestamp    int64              `json:"minTimestamp,omitzero" cbor:"10,keyasint,omitempty"`
+	MaxTimestamp    int64              `json:"maxTimestamp,omitzero" cbor:"11,keyasint,omitempty"`
 	Digest          segment.Digest     `json:"digest,omitzero" cbor:"12,keyasint,omitzero"`
 	SHA256          segment.SHA256     `json:"sha256,omitzero" cbor:"13,keyasint,omitzero"`
 	RowsDigest      segment.RowsDigest `json:"rowsDigest,omitzero" cbor:"14,keyasint,omitzero"`
-	LastLeaderEpoch int32              `json:"lastLeaderEpoch,omitempty" cbor:"15,keyasint,omitempty"`
+	LastLeaderEpoch int32              `json:"lastLeaderEpoch,omitzero" cbor:"15,keyasint,omitempty"`
 
 	// Generation rises with each audited recommit of the same offsets.
-	Generation    int    `json:"generation,omitempty" cbor:"16,keyasint,omitempty"`
+	Generation    int    `json:"generation,omitzero" cbor:"16,keyasint,omitempty"`
 	ConfigVersion int    `json:"configVersion" cbor:"17,keyasint"`
 	StreamEpoch   string `json:"streamEpoch" cbor:"18,keyasint"`
 	// LeaderEpoch is the epoch of the leader that last wrote this record.
@@ -141,7 +141,7 @@ type Segment struct {
 	Replicas []string `json:"replicas" cbor:"20,keyasint"`
 	// Attempt rises when every replica has stopped: one in ERROR at a lower
 	// attempt starts afresh.
-	Attempt      int           `json:"attempt,omitempty" cbor:"21,keyasint,omitempty"`
+	Attempt      int           `json:"attempt,omitzero" cbor:"21,keyasint,omitempty"`
 	EndRequested *EndRequested `json:"endRequested,omitempty" cbor:"22,keyasint,omitempty"`
 	Locations    []Location    `json:"locations,omitempty" cbor:"23,keyasint,omitempty"`
 	Committer    string        `json:"committer,omitempty" cbor:"24,keyasint,omitempty"`
@@ -164,18 +164,18 @@ type LastError struct {
 
 // Times are the moments of a segment's life, each set once.
 type Times struct {
-	Created       int64 `json:"created,omitempty" cbor:"1,keyasint,omitempty"`
-	FirstConsumed int64 `json:"firstConsumed,omitempty" cbor:"2,keyasint,omitempty"`
-	WinnerDecided int64 `json:"winnerDecided,omitempty" cbor:"3,keyasint,omitempty"`
-	CommitStarted int64 `json:"commitStarted,omitempty" cbor:"4,keyasint,omitempty"`
-	Committed     int64 `json:"committed,omitempty" cbor:"5,keyasint,omitempty"`
-	SecondCopy    int64 `json:"secondCopy,omitempty" cbor:"6,keyasint,omitempty"`
-	Replicated    int64 `json:"replicated,omitempty" cbor:"7,keyasint,omitempty"`
-	Uploaded      int64 `json:"uploaded,omitempty" cbor:"8,keyasint,omitempty"`
-	DeepStore     int64 `json:"deepStore,omitempty" cbor:"9,keyasint,omitempty"`
-	EndRequested  int64 `json:"endRequested,omitempty" cbor:"10,keyasint,omitempty"`
-	Recommitted   int64 `json:"recommitted,omitempty" cbor:"11,keyasint,omitempty"`
-	LastLocation  int64 `json:"lastLocation,omitempty" cbor:"12,keyasint,omitempty"`
+	Created       int64 `json:"created,omitzero" cbor:"1,keyasint,omitempty"`
+	FirstConsumed int64 `json:"firstConsumed,omitzero" cbor:"2,keyasint,omitempty"`
+	WinnerDecided int64 `json:"winnerDecided,omitzero" cbor:"3,keyasint,omitempty"`
+	CommitStarted int64 `json:"commitStarted,omitzero" cbor:"4,keyasint,omitempty"`
+	Committed     int64 `json:"committed,omitzero" cbor:"5,keyasint,omitempty"`
+	SecondCopy    int64 `json:"secondCopy,omitzero" cbor:"6,keyasint,omitempty"`
+	Replicated    int64 `json:"replicated,omitzero" cbor:"7,keyasint,omitempty"`
+	Uploaded      int64 `json:"uploaded,omitzero" cbor:"8,keyasint,omitempty"`
+	DeepStore     int64 `json:"deepStore,omitzero" cbor:"9,keyasint,omitempty"`
+	EndRequested  int64 `json:"endRequested,omitzero" cbor:"10,keyasint,omitempty"`
+	Recommitted   int64 `json:"recommitted,omitzero" cbor:"11,keyasint,omitempty"`
+	LastLocation  int64 `json:"lastLocation,omitzero" cbor:"12,keyasint,omitempty"`
 }
 
 // Location is where a verified copy is: a node's store, or a deep-store URI.
@@ -186,7 +186,7 @@ type Location struct {
 	Since   int64     `json:"since" cbor:"4,keyasint"`
 	// Verified: the leader has checked a deep-store copy by HEAD. A node's
 	// location is verified by the node before it is reported.
-	Verified bool `json:"verified,omitempty" cbor:"5,keyasint,omitempty"`
+	Verified bool `json:"verified,omitzero" cbor:"5,keyasint,omitempty"`
 }
 
 // Tombstone remembers a deleted segment until its grace is over.
@@ -196,7 +196,7 @@ type Tombstone struct {
 	Seq           int64     `json:"seq" cbor:"3,keyasint"`
 	DeepStoreKeys []string  `json:"deepStoreKeys,omitempty" cbor:"4,keyasint,omitempty"`
 	DeletedAt     int64     `json:"deletedAt" cbor:"5,keyasint"`
-	Expired       bool      `json:"expired,omitempty" cbor:"6,keyasint,omitempty"`
+	Expired       bool      `json:"expired,omitzero" cbor:"6,keyasint,omitempty"`
 }
 
 // NodeState is whether a node is counted on.
@@ -216,11 +216,11 @@ type Node struct {
 	URL           string    `json:"url" cbor:"2,keyasint"`
 	Zone          string    `json:"zone,omitempty" cbor:"3,keyasint,omitempty"`
 	Tags          []string  `json:"tags,omitempty" cbor:"4,keyasint,omitempty"`
-	CapacityBytes int64     `json:"capacityBytes,omitempty" cbor:"5,keyasint,omitempty"`
+	CapacityBytes int64     `json:"capacityBytes,omitzero" cbor:"5,keyasint,omitempty"`
 	StoreID       uuid.UUID `json:"storeId" cbor:"6,keyasint"`
 	BootID        uuid.UUID `json:"bootId" cbor:"7,keyasint"`
 	Incarnation   int64     `json:"incarnation" cbor:"8,keyasint"`
-	LocationsSeq  int64     `json:"locationsSeq,omitempty" cbor:"9,keyasint,omitempty"`
+	LocationsSeq  int64     `json:"locationsSeq,omitzero" cbor:"9,keyasint,omitempty"`
 	State         NodeState `json:"state" cbor:"10,keyasint"`
 }
 

@@ -1,0 +1,68 @@
+package meta
+
+import "fmt"
+
+// Change is what a function of the image wants done: a batch that has no place
+// in the log yet. The zero Change changes nothing.
+type Change struct {
+	Upserts  []Record
+	Removals []Key
+}
+
+// Func is a function of the image: precondition and change in one. It is
+// evaluated on the leader's newest state, accepted changes included, so what it
+// finds true is true when its change takes effect. now is in milliseconds since
+// the Unix epoch, and only for show.
+//
+// It returns a *Refusal if the precondition does not hold, and no change and no
+// error if what it should bring about is already so. It must be pure, but may
+// fill in results that its maker handed out (see Locations); they may be read
+// once the function is known to have been evaluated.
+type Func func(im *Image, now int64) (Change, error)
+
+// Empty reports whether the change changes nothing.
+func (c Change) Empty() bool { return len(c.Upserts) == 0 && len(c.Removals) == 0 }
+
+// Refusal is why a function of the image made no change. Code is stable and
+// goes to the caller of the API; Detail is for people.
+type Refusal struct {
+	Code   string
+	Detail string
+}
+
+func (r *Refusal) Error() string { return r.Code + ": " + r.Detail }
+
+func refuse(code, format string, args ...any) (Change, error) {
+	return Change{}, &Refusal{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Merge returns the change that has the effect of all the changes in order,
+// made to this image: what a group commit writes. Each key occurs once in it.
+func (im *Image) Merge(changes ...Change) Change {
+	last := map[Key]Record{} // nil: removed
+	var order []Key
+	note := func(k Key, r Record) {
+		if _, known := last[k]; !known {
+			order = append(order, k)
+		}
+		last[k] = r
+	}
+	for _, c := range changes {
+		for _, k := range c.Removals {
+			note(k, nil)
+		}
+		for _, r := range c.Upserts {
+			note(r.Key(), r)
+		}
+	}
+	var merged Change
+	for _, k := range order {
+		switch r := last[k]; {
+		case r != nil:
+			merged.Upserts = append(merged.Upserts, r)
+		case im.Lookup(k) != nil: // else it came and went within the changes
+			merged.Removals = append(merged.Removals, k)
+		}
+	}
+	return merged
+}

@@ -1,0 +1,174 @@
+package meta
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/tidwall/btree"
+)
+
+// index is what an image keeps beside its records to answer, without looking
+// at every segment, the questions that are asked again and again. It holds
+// pointers to the same records, about 12 bytes for each answer.
+type index struct {
+	tableIDs keyed[uuid.UUID, *Table]
+	folded   keyed[string, *Table] // by name in lower case
+	byNode   keyed[string, nodeSegments]
+	// awaiting holds the DONE segments without a verified deep-store copy.
+	awaiting segmentSet
+}
+
+// nodeSegments are the segments that a node has to do with.
+type nodeSegments struct {
+	naming    segmentSet // as replica or in a location, whatever the status
+	consuming segmentSet // as replica, IN_PROGRESS
+}
+
+// segmentSet is a set of segment records by key, shared like keyed.
+type segmentSet struct{ tree *btree.BTreeG[*Segment] }
+
+func newSegmentSet() segmentSet {
+	less := func(a, b *Segment) bool { return a.SegmentKey().Compare(b.SegmentKey()) < 0 }
+	return segmentSet{btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true})}
+}
+
+func (s segmentSet) fork() segmentSet { return segmentSet{s.tree.Copy()} }
+
+// keep makes the set hold seg's key, with its newest record, or not hold it.
+func (s segmentSet) keep(seg *Segment, in bool) {
+	if in {
+		s.tree.Set(seg)
+	} else {
+		s.tree.Delete(seg)
+	}
+}
+
+func (s segmentSet) all() iter.Seq[*Segment] {
+	return func(yield func(*Segment) bool) {
+		if s.tree != nil {
+			s.tree.Scan(yield)
+		}
+	}
+}
+
+func newIndex() index {
+	return index{
+		tableIDs: newKeyed[uuid.UUID, *Table](compareUUIDs),
+		folded:   newKeyed[string, *Table](strings.Compare),
+		byNode:   newKeyed[string, nodeSegments](strings.Compare),
+		awaiting: newSegmentSet(),
+	}
+}
+
+func (x index) fork() index {
+	return index{
+		tableIDs: x.tableIDs.fork(),
+		folded:   x.folded.fork(),
+		byNode:   x.byNode.fork(),
+		awaiting: x.awaiting.fork(),
+	}
+}
+
+// SegmentsNaming yields the segments that name the node among their replicas
+// or locations, by key: what it should hold, and what it is listed to hold.
+func (im *Image) SegmentsNaming(node string) iter.Seq[*Segment] {
+	return im.byNode.get(node).naming.all()
+}
+
+// SegmentsConsuming yields the IN_PROGRESS segments that name the node as a
+// replica, by key.
+func (im *Image) SegmentsConsuming(node string) iter.Seq[*Segment] {
+	return im.byNode.get(node).consuming.all()
+}
+
+// SegmentsListed yields the segments that have a location on the node, in
+// whichever store, by key. It costs as much as SegmentsNaming.
+func (im *Image) SegmentsListed(node string) iter.Seq[*Segment] {
+	return func(yield func(*Segment) bool) {
+		for s := range im.SegmentsNaming(node) {
+			if s.NodeLocation(node) != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// SegmentsAwaitingDeepStore yields the DONE segments that have no verified
+// deep-store copy, by key. Those of tables without a deep store are among them.
+func (im *Image) SegmentsAwaitingDeepStore() iter.Seq[*Segment] { return im.awaiting.all() }
+
+// NodeLocation returns the segment's location on the node, or nil.
+func (s *Segment) NodeLocation(node string) *Location {
+	for i := range s.Locations {
+		if l := &s.Locations[i]; l.Node == node && l.URI == "" {
+			return l
+		}
+	}
+	return nil
+}
+
+// DeepStoreVerified reports whether a deep-store copy has been verified.
+func (s *Segment) DeepStoreVerified() bool {
+	return slices.ContainsFunc(s.Locations, func(l Location) bool { return l.URI != "" && l.Verified })
+}
+
+// names returns the nodes among the segment's replicas and locations.
+func (s *Segment) names() map[string]struct{} {
+	m := make(map[string]struct{}, len(s.Replicas)+len(s.Locations))
+	for _, n := range s.Replicas {
+		m[n] = struct{}{}
+	}
+	for _, l := range s.Locations {
+		if l.URI == "" {
+			m[l.Node] = struct{}{}
+		}
+	}
+	return m
+}
+
+// reindexSegment replaces old by new in the index; either is nil when the
+// segment is created or removed.
+func (d *derivation) reindexSegment(old, new *Segment) {
+	either := old
+	var names, all map[string]struct{}
+	if new != nil {
+		either = new
+		names = new.names()
+	}
+	if old != nil {
+		all = old.names()
+		maps.Copy(all, names)
+	} else {
+		all = names
+	}
+	for node := range all { // each has its own sets: the order does not matter
+		_, naming := names[node]
+		consuming := new != nil && new.Status == SegmentInProgress && slices.Contains(new.Replicas, node)
+		sets := d.nodeSets(node)
+		sets.naming.keep(either, naming)
+		sets.consuming.keep(either, consuming)
+	}
+	d.im.awaiting.keep(either, new != nil && new.Status == SegmentDone && !new.DeepStoreVerified())
+}
+
+// nodeSets returns the node's sets for writing: copies, made once per
+// derivation.
+func (d *derivation) nodeSets(node string) nodeSegments {
+	sets := d.im.byNode.get(node)
+	if d.forked[node] {
+		return sets
+	}
+	if sets.naming.tree == nil {
+		sets = nodeSegments{naming: newSegmentSet(), consuming: newSegmentSet()}
+	} else {
+		sets = nodeSegments{naming: sets.naming.fork(), consuming: sets.consuming.fork()}
+	}
+	d.forked[node] = true
+	d.im.byNode.set(node, sets)
+	return sets
+}
+
+func fold(name string) string { return strings.ToLower(name) }
