@@ -1,0 +1,111 @@
+package httpx
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// progressStep is how many bytes must go out within the idle time. It is a
+// compromise: a step costs the kernel's sendfile one more call, and a client
+// slower than step ÷ idle (here 8 KiB/s at a minute) is taken for a dead one.
+const progressStep = 512 << 10
+
+// ProgressWriter is an http.ResponseWriter whose write deadline moves on with
+// each step that went out, so that a long honest download is never cut and a
+// reader that stopped is. See RollingDeadline.
+type ProgressWriter struct {
+	http.ResponseWriter
+	rc      *http.ResponseController
+	idle    time.Duration
+	started bool
+}
+
+// RollingDeadline returns w with a write deadline of idle from now that moves on
+// with progress. It keeps the kernel's send path (sendfile): what io.Copy and
+// http.ServeContent pass to ReadFrom reaches net/http in steps, as a bare
+// *os.File under a limit. The last deadline stays set for the final flush;
+// Serve clears it at the connection's next request.
+func RollingDeadline(w http.ResponseWriter, idle time.Duration) *ProgressWriter {
+	return &ProgressWriter{ResponseWriter: w, rc: http.NewResponseController(w), idle: idle}
+}
+
+// Started reports whether the header of the answer has been written.
+func (p *ProgressWriter) Started() bool { return p.started }
+
+// Unwrap is for http.ResponseController.
+func (p *ProgressWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// move sets the deadline anew. A writer that has none (a recorder in a test)
+// is as good without.
+func (p *ProgressWriter) move() { _ = p.rc.SetWriteDeadline(time.Now().Add(p.idle)) }
+
+func (p *ProgressWriter) WriteHeader(status int) {
+	if status >= 200 { // 1xx are no answer yet
+		p.started = true
+	}
+	p.move()
+	p.ResponseWriter.WriteHeader(status)
+}
+
+func (p *ProgressWriter) Write(b []byte) (n int, err error) {
+	p.started = true
+	for {
+		p.move()
+		step := b[n:min(len(b), n+progressStep)]
+		m, err := p.ResponseWriter.Write(step)
+		n += m
+		if err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// FlushError is for http.ResponseController.
+func (p *ProgressWriter) FlushError() error {
+	p.started = true
+	p.move()
+	return p.rc.Flush()
+}
+
+// ReadFrom sends src up to its end.
+func (p *ProgressWriter) ReadFrom(src io.Reader) (n int64, err error) {
+	p.started = true
+	to, ok := p.ResponseWriter.(io.ReaderFrom)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{p}, src)
+	}
+	limit, limited := src.(*io.LimitedReader)
+	if !limited {
+		limit = &io.LimitedReader{R: src, N: 1<<63 - 1}
+	}
+	for limit.N > 0 {
+		p.move()
+		// One limit directly over the file: sendfile looks no deeper.
+		want := min(limit.N, progressStep)
+		m, err := to.ReadFrom(&io.LimitedReader{R: limit.R, N: want})
+		n += m
+		limit.N -= m
+		if err != nil || m < want {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// stallReader is a request's body whose read deadline moves on with progress.
+type stallReader struct {
+	io.ReadCloser
+	rc *http.ResponseController
+}
+
+func (s *stallReader) Read(b []byte) (int, error) {
+	_ = s.rc.SetReadDeadline(time.Now().Add(stallMax))
+	n, err := s.ReadCloser.Read(b)
+	if err != nil {
+		// The server goes on reading, to notice that the client went away;
+		// that read must not fail because the handler takes its time.
+		_ = s.rc.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
