@@ -1,8 +1,11 @@
 package segment
 
 import (
+	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"strings"
 )
 
 // Digest is the BLAKE3-256 hash of a sealed file: its identity. It prints, and
@@ -20,20 +23,39 @@ type RowsDigest [16]byte
 
 // ParseDigest reads what Digest.String wrote.
 func ParseDigest(s string) (d Digest, err error) {
+	if s == "" {
+		return d, errors.New("segment: no digest given")
+	}
 	return d, parseHex(d[:], s, "digest")
+}
+
+// ParseETag reads what Digest.ETag wrote.
+func ParseETag(s string) (Digest, error) {
+	hexDigits, ok := strings.CutPrefix(s, etagPrefix)
+	if !ok || !strings.HasSuffix(hexDigits, `"`) {
+		return Digest{}, fmt.Errorf("segment: entity tag %q is not %s<digest>\"", abridge(s), etagPrefix)
+	}
+	return ParseDigest(strings.TrimSuffix(hexDigits, `"`))
 }
 
 // String returns the digest in hex.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 // Short is the first 16 hex digits, the part that file names and keys carry.
-func (d Digest) Short() string { return hex.EncodeToString(d[:8]) }
+func (d Digest) Short() string { return hex.EncodeToString(d[:shortDigits/2]) }
 
 // IsZero reports whether the digest is unset; no file has the zero digest.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
 // ETag is the strong HTTP entity tag of the file.
-func (d Digest) ETag() string { return `"b3-` + d.String() + `"` }
+func (d Digest) ETag() string { return etagPrefix + d.String() + `"` }
+
+const etagPrefix = `"b3-`
+
+// ReprDigest is the value of the HTTP header Repr-Digest (RFC 9530).
+func (s SHA256) ReprDigest() string {
+	return "sha-256=:" + base64.StdEncoding.EncodeToString(s[:]) + ":"
+}
 
 func (d Digest) MarshalText() ([]byte, error)      { return hexText(d[:]), nil }
 func (d *Digest) UnmarshalText(b []byte) error     { return parseHex(d[:], string(b), "digest") }
@@ -56,7 +78,7 @@ func parseHex(dst []byte, s, what string) error {
 	}
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(dst) || hex.EncodeToString(b) != s {
-		return fmt.Errorf("segment: %s %q is not %d lower-case hex digits", what, s, 2*len(dst))
+		return fmt.Errorf("segment: %s %q is not %d lower-case hex digits", what, abridge(s), 2*len(dst))
 	}
 	copy(dst, b)
 	return nil

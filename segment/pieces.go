@@ -183,7 +183,7 @@ type PieceHasher struct {
 	tree     tree
 	inPiece  int64
 	chaining [][32]byte
-	size  int64
+	size     int64
 }
 
 // Write never fails.
@@ -232,7 +232,7 @@ func (h *PieceHasher) Sum() (*Pieces, Digest) {
 // bytes than that is io.ErrUnexpectedEOF.
 func HashFile(r io.ReaderAt, size int64) (*Pieces, Digest, error) {
 	var h PieceHasher
-	n, err := io.CopyBuffer(&h, onlyReader{io.NewSectionReader(r, 0, size)}, make([]byte, 256<<10))
+	n, err := io.CopyBuffer(&h, onlyReader{io.NewSectionReader(r, 0, size)}, make([]byte, hashBufferSize))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -265,6 +265,9 @@ type tree struct {
 }
 
 const blockSize = guts.MaxSIMD * guts.ChunkSize
+
+// hashBufferSize is by how many bytes a file that is hashed is read.
+const hashBufferSize = 256 << 10
 
 func (t *tree) reset(piece int) {
 	t.firstChunk = uint64(piece) * (PieceSize / guts.ChunkSize)

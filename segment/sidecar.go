@@ -62,7 +62,9 @@ func (p *Pieces) UnmarshalBinary(b []byte) error {
 }
 
 // ParsePieces decodes a sidecar and proves it against the digest of the file it
-// is for, so that what it returns can be trusted wherever the bytes came from.
+// is for, so that its hashes can be trusted wherever the bytes came from. Its
+// Size is proven only together with the bytes of the last piece: a caller that
+// knows the size from the segment's record compares the two.
 func ParsePieces(sidecar []byte, digest Digest) (*Pieces, error) {
 	p := new(Pieces)
 	if err := p.UnmarshalBinary(sidecar); err != nil {
