@@ -1,0 +1,367 @@
+package peerdl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// event is what a goroutine of a transfer reports when it ends.
+type event struct {
+	kind eventKind
+	assignment
+	err error
+	got int64 // bytes that came from the source
+}
+
+type eventKind int
+
+const (
+	eventFetched eventKind = iota // a fetch ended, well or not
+	eventSynced                   // an fsync ended
+)
+
+// writeFailure marks an error of our own disk, which no other source can mend.
+type writeFailure struct{ err error }
+
+func (e *writeFailure) Error() string { return e.err.Error() }
+func (e *writeFailure) Unwrap() error { return e.err }
+
+// run fetches what is missing. This goroutine owns the plan and the counters;
+// fetches and the fsync run beside it, each reports one event, and all of them
+// are waited for.
+//
+// The fsync goes on all the time, not only at the end: it starts the disk early
+// and bounds what a power cut can cost (Config.Unsynced).
+func (t *transfer) run(ctx context.Context) error {
+	// Room for an event of everything that can run at once, so that nobody who
+	// reports ever waits, also when run has returned.
+	t.events = make(chan event, t.d.cfg.Workers+1)
+	t.inflight = make(map[assignment]context.CancelFunc)
+	t.dirty = true
+	ctx, cancel := context.WithCancel(ctx)
+	defer t.finish(cancel)
+
+	wake := time.NewTimer(time.Hour)
+	defer wake.Stop()
+	for {
+		next, err := t.dispatch(ctx)
+		if err != nil {
+			return err
+		}
+		if next.kind == stepComplete && !t.dirty && !t.inSync {
+			return nil
+		}
+		var timer <-chan time.Time
+		if next.wait > 0 {
+			wake.Reset(next.wait)
+			timer = wake.C
+		}
+		var buffers <-chan []byte
+		if next.kind == stepFetch {
+			buffers = t.d.buffers // dispatch would go on if it had one
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case ev := <-t.events:
+			if err := t.handle(ev); err != nil {
+				return err
+			}
+		case t.spare = <-buffers:
+			t.hasSpare = true
+		case <-timer:
+		}
+	}
+}
+
+// dispatch starts whatever can start now. It returns the planner's last word,
+// or stepFetch if more could be fetched with one more buffer.
+func (t *transfer) dispatch(ctx context.Context) (step, error) {
+	defer t.startSync()
+	for {
+		if t.plan.missing == 0 {
+			// The losers of an endgame have nothing left to win.
+			for _, cancel := range t.inflight {
+				cancel()
+			}
+			return step{kind: stepComplete}, nil
+		}
+		if len(t.inflight) >= t.d.cfg.Workers || len(t.inflight)+t.unsynced+t.syncing >= t.d.cfg.Unsynced {
+			return step{kind: stepWait}, nil
+		}
+		if !t.takeBuffer() {
+			return step{kind: stepFetch}, nil
+		}
+		next := t.plan.next(time.Now())
+		switch next.kind {
+		case stepFetch:
+			t.startFetch(ctx, next.assignment)
+		case stepStuck:
+			return next, &NoSourceError{Missing: t.plan.missing, Sources: t.plan.faults(t.sources)}
+		default:
+			t.returnBuffer()
+			return next, nil
+		}
+	}
+}
+
+func (t *transfer) takeBuffer() bool {
+	if t.hasSpare {
+		return true
+	}
+	select {
+	case t.spare = <-t.d.buffers:
+		t.hasSpare = true
+	default:
+	}
+	return t.hasSpare
+}
+
+// returnBuffer gives an unused buffer to the other downloads.
+func (t *transfer) returnBuffer() {
+	if t.hasSpare {
+		t.d.buffers <- t.spare
+		t.spare, t.hasSpare = nil, false
+	}
+}
+
+func (t *transfer) startFetch(ctx context.Context, a assignment) {
+	buf := t.spare
+	t.spare, t.hasSpare = nil, false
+	if buf == nil {
+		buf = make([]byte, segment.PieceSize)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	t.inflight[a] = cancel
+	t.running.Go(func() {
+		got, err := t.fetchPiece(ctx, a, buf)
+		t.d.buffers <- buf
+		t.events <- event{kind: eventFetched, assignment: a, err: err, got: got}
+	})
+}
+
+func (t *transfer) startSync() {
+	complete := t.plan.missing == 0
+	if t.inSync || !t.dirty || t.unsynced == 0 && !complete {
+		return
+	}
+	t.inSync, t.dirty = true, false
+	t.syncing, t.unsynced = t.unsynced, 0
+	t.running.Go(func() { t.events <- event{kind: eventSynced, err: t.file.Sync()} })
+}
+
+// finish ends everything that still runs and settles the accounts.
+func (t *transfer) finish(cancel context.CancelFunc) {
+	cancel()
+	t.returnBuffer()
+	t.running.Wait()
+	close(t.events)
+	for ev := range t.events {
+		t.stats.WastedBytes += ev.got
+	}
+	for _, cancel := range t.inflight {
+		cancel()
+	}
+}
+
+func (t *transfer) handle(ev event) error {
+	if ev.kind == eventSynced {
+		t.inSync, t.syncing = false, 0
+		if ev.err != nil {
+			return &vfs.SyncError{Name: t.req.Part, Err: ev.err}
+		}
+		return nil
+	}
+	t.inflight[ev.assignment]()
+	delete(t.inflight, ev.assignment)
+	now := time.Now()
+	switch {
+	case ev.err == nil && t.plan.done(ev.assignment, now):
+		t.arrived(ev)
+		return nil
+	case ev.err == nil || t.plan.pieces[ev.piece].held:
+		t.plan.cancelled(ev.assignment)
+	case errors.As(ev.err, new(*writeFailure)):
+		return t.writeError(ev.err)
+	default:
+		t.blame(ev, now)
+	}
+	t.stats.WastedBytes += ev.got
+	return nil
+}
+
+func (t *transfer) arrived(ev event) {
+	_, n := t.pieces.Range(ev.piece)
+	t.held += n
+	t.unsynced++
+	t.dirty = true
+	t.stats.FetchedBytes += n
+	t.stats.WastedBytes += ev.got - n
+	t.stats.BySource[ev.source] += n
+	t.d.cfg.Metrics.fetchedBytes.Add(float64(n))
+	for a, cancel := range t.inflight {
+		if a.piece == ev.piece {
+			cancel()
+		}
+	}
+	if t.req.Progress != nil {
+		t.req.Progress(Progress{HeldBytes: t.held, SizeBytes: t.req.Size})
+	}
+}
+
+func (t *transfer) blame(ev event, now time.Time) {
+	wasDropped := t.plan.sources[ev.source].dropped
+	t.plan.failed(ev.assignment, ev.err, now)
+	kind := faultKind(ev.err)
+	t.d.cfg.Metrics.faults.WithLabelValues(kind).Inc()
+	log := t.log.Debug()
+	if kind == "lie" {
+		log = t.log.Warn()
+	}
+	src := &t.plan.sources[ev.source]
+	log = log.Err(ev.err).Str("source", t.sources[ev.source].name()).Int("piece", ev.piece)
+	if src.dropped && !wasDropped {
+		log.Msg("source dropped for this download; the piece is fetched elsewhere")
+	} else {
+		log.Dur("rest", max(src.notBefore.Sub(now), 0)).Msg("source rests; the piece is fetched elsewhere or later")
+	}
+}
+
+// fetchPiece fetches one piece into buf, verifies it as it arrives, and only
+// then writes it. It returns how many bytes came, also on an error.
+//
+// A transfer that breaks off is continued at the byte where it broke, as long
+// as each try brings something: over a link that is cut again and again a piece
+// still gets through. Only the same source may continue it, so that there is
+// one to blame for the whole.
+func (t *transfer) fetchPiece(ctx context.Context, a assignment, buf []byte) (got int64, err error) {
+	off, n := t.pieces.Range(a.piece)
+	verifier := t.pieces.Verifier(a.piece)
+	for got < n {
+		k, err := t.d.fetchRange(ctx, t.sources[a.source].Fetcher, off+got, buf[got:n], verifier)
+		got += k
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil || errors.As(err, new(*DeceptionError)) || k < max(1, min(n/16, 64<<10)) {
+			return got, err
+		}
+	}
+	if err := verifier.Verify(); err != nil {
+		return got, &DeceptionError{What: "sent damaged bytes", Cause: err}
+	}
+	if _, err := t.file.WriteAt(buf[:n], off); err != nil {
+		return got, &writeFailure{err}
+	}
+	return got, nil
+}
+
+// readSize is how much is read and hashed at once: small enough to be hashed
+// while it is in the cache, large enough to cost few system calls.
+const readSize = 256 << 10
+
+// fetchRange fills buf with the bytes at off and passes them to w. The reader
+// has to end where it was asked to.
+func (d *Downloader) fetchRange(ctx context.Context, f Fetcher, off int64, buf []byte, w io.Writer) (got int64, err error) {
+	ctx, idle := newIdleTimer(ctx, d.cfg.IdleTimeout)
+	defer idle.stop()
+	r, err := f.Fetch(ctx, off, int64(len(buf)))
+	if err != nil {
+		return 0, idle.explain(err)
+	}
+	defer r.Close()
+	for int(got) < len(buf) {
+		k, err := r.Read(buf[got:min(len(buf), int(got)+readSize)])
+		if k > 0 {
+			idle.progress()
+			w.Write(buf[got : int(got)+k]) // a Verifier, which never fails
+			got += int64(k)
+		}
+		if err == io.EOF && int(got) < len(buf) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil && int(got) < len(buf) {
+			return got, idle.explain(fmt.Errorf("broke off after %d of %d bytes: %w", got, len(buf), err))
+		}
+	}
+	// This also lets net/http see the end of the body and keep the connection.
+	var more [1]byte
+	if k, _ := io.ReadFull(r, more[:]); k > 0 {
+		return got, &DeceptionError{What: fmt.Sprintf("sent more than the %d bytes asked for", len(buf))}
+	}
+	return got, nil
+}
+
+// fetchPieces gets the piece list from some source and proves it against the
+// digest. To the planner it is a resource of one piece.
+func (t *transfer) fetchPieces(ctx context.Context) (*segment.Pieces, error) {
+	p := newPlan(t.d.limits, 1, nil, t.sources, t.req.Zone, t.rnd)
+	wake := time.NewTimer(time.Hour)
+	defer wake.Stop()
+	for {
+		next := p.next(time.Now())
+		switch next.kind {
+		case stepFetch:
+			pieces, err := t.d.fetchList(ctx, t.sources[next.source].Fetcher, t.req.Digest, t.req.Size)
+			if err == nil {
+				return pieces, nil
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			p.failed(next.assignment, err, time.Now())
+			t.d.cfg.Metrics.faults.WithLabelValues(faultKind(err)).Inc()
+			t.log.Warn().Err(err).Str("source", t.sources[next.source].name()).Msg("no good piece list; asking another source")
+		case stepWait:
+			wake.Reset(next.wait)
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-wake.C:
+			}
+		default:
+			return nil, &NoSourceError{Missing: -1, Sources: p.faults(t.sources)}
+		}
+	}
+}
+
+func (d *Downloader) fetchList(ctx context.Context, f Fetcher, digest segment.Digest, size int64) (*segment.Pieces, error) {
+	ctx, idle := newIdleTimer(ctx, d.cfg.IdleTimeout)
+	defer idle.stop()
+	r, err := f.Pieces(ctx)
+	if err != nil {
+		return nil, idle.explain(err)
+	}
+	defer r.Close()
+	want := segment.SidecarSize(size)
+	data, err := io.ReadAll(&idleReader{r: io.LimitReader(r, want+1), idle: idle})
+	if err != nil {
+		return nil, idle.explain(err)
+	}
+	pieces, err := segment.ParsePieces(data, digest)
+	if err != nil {
+		return nil, &DeceptionError{What: "sent a bad piece list", Cause: err}
+	}
+	if pieces.Size != size {
+		return nil, &DeceptionError{What: fmt.Sprintf("sent a piece list for %d bytes, want %d", pieces.Size, size)}
+	}
+	return pieces, nil
+}
+
+func faultKind(err error) string {
+	switch {
+	case errors.As(err, new(*BusyError)):
+		return "busy"
+	case errors.As(err, new(*DeceptionError)):
+		return "lie"
+	case errors.Is(err, ErrStalled):
+		return "stall"
+	}
+	return "failure"
+}
