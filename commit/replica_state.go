@@ -10,15 +10,15 @@ type ReplicaState uint8
 
 // The states of the replica's machine.
 const (
-	InitialConsuming    ReplicaState = iota + 1 // appending rows until a criterion is met
-	ReplicaHolding                              // stopped; asks the leader, waits, asks again
-	CatchingUp                                  // told to go on to exactly one offset
-	ReplicaCommitting                           // told COMMIT: seals, commitStart, commitEnd
-	ReplicaCommitted                            // the leader wrote it
-	Retaining                                   // committed elsewhere; getting to a file with the committed digest
-	Retained                                    // the own file is the committed one
-	Discarded                                   // a downloaded file is, or the segment is not ours any more
-	ReplicaError                                // will not go on; waits for a higher attempt or a committed end
+	InitialConsuming  ReplicaState = iota + 1 // appending rows until a criterion is met
+	ReplicaHolding                            // stopped; asks the leader, waits, asks again
+	CatchingUp                                // told to go on to exactly one offset
+	ReplicaCommitting                         // told COMMIT: seals, commitStart, commitEnd
+	ReplicaCommitted                          // the leader wrote it
+	Retaining                                 // committed elsewhere; getting to a file with the committed digest
+	Retained                                  // the own file is the committed one
+	Discarded                                 // a downloaded file is, or the segment is not ours any more
+	ReplicaError                              // will not go on; waits for a higher attempt or a committed end
 )
 
 var replicaStateNames = map[ReplicaState]string{
