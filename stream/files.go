@@ -73,7 +73,7 @@ var _ Source = (*Files)(nil)
 func OpenFiles(root, path string) (*Files, error) {
 	local, err := filepath.Localize(path)
 	if err != nil {
-		return nil, fmt.Errorf("stream: path %q does not stay below the stream root %s", path, root)
+		return nil, fmt.Errorf("stream: path %q is no path of plain names below the stream root %s", path, root)
 	}
 	abs, err := filepath.Abs(root)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Files) end(ctx context.Context, partition int32) (int64, error) {
 		return 0, err
 	}
 	s.keep(partition, x)
-	if end, exact := x.known(info.Size()); exact {
+	if end := x.known(); end.byte == info.Size() {
 		return end.line, nil
 	}
 	f, err := s.openFile(partition)

@@ -48,12 +48,11 @@ func newIndex(file fs.FileInfo) *index {
 	return &index{file: file, points: []point{{}}}
 }
 
-// known returns the end known so far, and whether a file of size bytes is known
-// to end there.
-func (x *index) known(size int64) (end point, exact bool) {
+// known returns the end of the complete lines counted so far.
+func (x *index) known() point {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.end, x.end.byte == size
+	return x.end
 }
 
 // before returns the last point at or before a line.
@@ -81,7 +80,7 @@ func (x *index) advance(end point) {
 func (x *index) extend(ctx context.Context, r io.ReaderAt, size, upTo int64) (point, error) {
 	buf := scanBuffers.Get().(*[scanBytes]byte)
 	defer scanBuffers.Put(buf)
-	end, _ := x.known(size)
+	end := x.known()
 	for at := end.byte; at < size && end.byte < upTo; {
 		if err := ctx.Err(); err != nil {
 			return end, err
@@ -103,7 +102,7 @@ func (x *index) extend(ctx context.Context, r io.ReaderAt, size, upTo int64) (po
 func (x *index) scan(r io.ReaderAt, buf []byte, end *point, at, size int64) (int64, error) {
 	x.scanning.Lock()
 	defer x.scanning.Unlock()
-	if known, _ := x.known(size); known.byte > at {
+	if known := x.known(); known.byte > at {
 		*end = known
 		return known.byte, nil
 	}
@@ -129,8 +128,8 @@ func (x *index) seek(ctx context.Context, f *os.File, line int64) (point, error)
 	if err != nil {
 		return point{}, err
 	}
-	end, exact := x.known(info.Size())
-	for end.line < line && !exact {
+	end := x.known()
+	for end.line < line {
 		was := end
 		if end, err = x.extend(ctx, f, info.Size(), was.byte+scanBytes); err != nil {
 			return point{}, err
@@ -212,7 +211,7 @@ func sharedIndex(path string, stat func() (fs.FileInfo, error)) (*index, fs.File
 	indexes.Unlock()
 	var end point
 	if old != nil {
-		end, _ = old.known(0)
+		end = old.known()
 	}
 	info, err := stat()
 	if err != nil {
@@ -231,4 +230,14 @@ func sharedIndex(path string, stat func() (fs.FileInfo, error)) (*index, fs.File
 	}
 	indexes.byPath[path] = weak.Make(x)
 	return x, info, nil
+}
+
+// forgetIndex stops x from being shared: its file was written anew in place, so
+// what it says of lines is about bytes that are gone.
+func forgetIndex(path string, x *index) {
+	indexes.Lock()
+	defer indexes.Unlock()
+	if indexes.byPath[path].Value() == x {
+		delete(indexes.byPath, path)
+	}
 }

@@ -135,7 +135,7 @@ func (t *tail) sleep(ctx context.Context, d time.Duration) error {
 func (t *tail) complete(ctx context.Context) (point, error) {
 	// The end known is taken before the size: the other way round, what
 	// another reader counts in between would make the size look too small.
-	end, _ := t.index.known(0)
+	end := t.index.known()
 	info, err := t.file.Stat()
 	if err != nil {
 		return end, fmt.Errorf("stream: %s: %w", t.name(), err)
@@ -263,6 +263,7 @@ func (t *tail) identify(ctx context.Context) error {
 
 // truncated makes the error, counting the lines of the file that is there now.
 func (t *tail) truncated(ctx context.Context, rewritten bool) error {
+	forgetIndex(t.name(), t.index)
 	lines, err := t.src.end(ctx, t.partition)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
