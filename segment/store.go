@@ -123,7 +123,9 @@ func OpenStore(fsys vfs.FS, log zerolog.Logger) (*Store, error) {
 		turns:  make(map[string]chan struct{}),
 	}
 	s.reserve.Store(DefaultReserve)
-	for _, step := range []func() error{s.makeDirs, s.sweepBuilds, s.openID, s.scanSegments, s.scanQuarantine, s.sweepDownloads} {
+	// The quarantine is known before the segments are scanned, because the scan
+	// may add to it; downloads are judged by what is sealed.
+	for _, step := range []func() error{s.makeDirs, s.sweepBuilds, s.openID, s.scanQuarantine, s.scanSegments, s.sweepDownloads} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("segment: open store in %s: %w", fsys, err)
 		}
