@@ -1,0 +1,81 @@
+package metalog
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shoalstore/shoal/meta"
+)
+
+// group is a batch in the making: what the writer has accepted since the last one
+// was closed.
+type group struct {
+	base    *meta.Image   // committed, or of the group before
+	image   *meta.Image   // base with everything accepted so far; sealed: with the batch
+	batch   *meta.Batch   // without its changes until the group is sealed
+	changes []meta.Change // accepted, in order
+	bytes   int           // no less than what the batch encodes to
+	waiting []*submission
+	sealed  bool
+}
+
+var (
+	// errNoRoom says that a change belongs into the next batch.
+	errNoRoom = errors.New("metalog: the batch has no room for it")
+	// errNoChange says that a function asked for nothing.
+	errNoChange = errors.New("metalog: nothing to change")
+)
+
+// add evaluates s and takes its change into the batch, whole. On an error the group
+// is as it was.
+func (g *group) add(s *submission) error {
+	c, err := s.fn(g.image, g.batch.Time)
+	switch {
+	case err != nil:
+		return err
+	case c.Empty():
+		return errNoChange
+	}
+	size, err := g.encodedSize(c)
+	switch {
+	case err != nil:
+		return err
+	case size > groupBytesMax:
+		return &BatchTooLargeError{Size: size, Max: groupBytesMax}
+	case g.bytes+size > groupBytesMax:
+		return errNoRoom
+	}
+	im, err := g.image.With(c)
+	if err != nil {
+		return fmt.Errorf("metalog: refused change: %w", err)
+	}
+	g.image = im
+	g.bytes += size
+	g.changes = append(g.changes, c)
+	g.waiting = append(g.waiting, s)
+	return nil
+}
+
+// encodedSize is how large the batch would be if c were all of it. The sum over
+// changes is never less than what they encode to together: each counts a header.
+func (g *group) encodedSize(c meta.Change) (int, error) {
+	alone := *g.batch
+	alone.Upserts, alone.Removals = c.Upserts, c.Removals
+	encoded, err := meta.EncodeBatch(&alone)
+	return len(encoded), err
+}
+
+// seal closes the group and computes the image that its batch makes.
+func (g *group) seal() error {
+	if g.sealed {
+		return nil
+	}
+	merged := g.base.Merge(g.changes...)
+	g.batch.Upserts, g.batch.Removals = merged.Upserts, merged.Removals
+	im, err := g.base.Apply(g.batch)
+	if err != nil {
+		return fmt.Errorf("metalog: changes that were accepted one by one do not apply as one batch: %w", err)
+	}
+	g.image, g.sealed = im, true
+	return nil
+}

@@ -1,0 +1,186 @@
+package metalog
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/shoalstore/shoal/internal/httpx"
+)
+
+// The codes of METALOG §3 that a fetch is refused with.
+const (
+	CodeInconsistentClusterID = "INCONSISTENT_CLUSTER_ID"
+	CodeInvalidRequest        = "INVALID_REQUEST"
+	CodeFencedLeaderEpoch     = "FENCED_LEADER_EPOCH"
+	CodeUnknownLeaderEpoch    = "UNKNOWN_LEADER_EPOCH"
+	CodeNotLeader             = "NOT_LEADER"
+	CodeNotAvailable          = "NOT_AVAILABLE"
+)
+
+// The headers of every answer, refusals included.
+const (
+	HeaderLeader        = "Shoal-Leader"
+	HeaderLeaderEpoch   = "Shoal-Leader-Epoch"
+	HeaderHighWatermark = "Shoal-High-Watermark"
+)
+
+// ContentTypeFrames is that of an answer which is frames; the others are JSON.
+const ContentTypeFrames = "application/vnd.shoal.frames"
+
+// Standing is what a controller knows of who leads.
+type Standing struct {
+	Cluster uuid.UUID // zero while unknown: then no cluster id is refused
+	Epoch   int64     // of the leader
+	URL     string    // of the leader, empty while unknown
+	Leading bool      // this process is it
+}
+
+// ServerConfig is what a Server serves from.
+type ServerConfig struct {
+	Log *Log
+	// Snapshots returns the earliest and the latest snapshot that can be fetched,
+	// nil for none. A nil func means that there are none.
+	Snapshots func() (earliest, latest *SnapshotRef)
+	Logger    zerolog.Logger
+}
+
+// Server answers GET /metadata/log. It keeps nothing of a follower between two
+// requests. Until SetStanding is called it refuses everybody.
+type Server struct {
+	cfg     ServerConfig
+	handler http.Handler
+
+	mu       sync.Mutex
+	standing Standing
+	down     bool
+	changed  chan struct{} // closed and replaced when standing or down changes
+}
+
+// NewServer returns a handler for the fetches of followers.
+func NewServer(cfg ServerConfig) *Server {
+	s := &Server{cfg: cfg, changed: make(chan struct{})}
+	s.handler = httpx.Handler(cfg.Logger.With().Str("component", "metalog").Logger(), s.fetch)
+	return s
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// SetStanding says who leads from now on; long polls in progress are decided anew.
+func (s *Server) SetStanding(st Standing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.standing = st
+	s.wake()
+}
+
+// Shutdown answers everybody NOT_AVAILABLE from now on, long polls in progress too.
+func (s *Server) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	s.wake()
+}
+
+func (s *Server) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Server) watch() (st Standing, down bool, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.standing, s.down, s.changed
+}
+
+// fetch answers one request. It decides anew whenever what it decided on changes.
+func (s *Server) fetch(w http.ResponseWriter, r *http.Request) error {
+	q, malformed := parseFetch(r.URL.Query())
+	var timeout <-chan time.Time // never, until there is something to wait for
+	for waited := q.maxWait == 0; ; {
+		standing, down, moved := s.watch()
+		setStanding(w.Header(), standing)
+		if err := q.check(malformed, standing, down); err != nil {
+			return err
+		}
+		_, appended := s.cfg.Log.Watch() // before the state that is decided on
+		answer := Decide(q.Position, s.state())
+		if answer.Kind != AnswerFrames {
+			return s.redirect(w, answer)
+		}
+		frames, err := s.cfg.Log.Read(q.Offset, q.maxBytes)
+		if trimmed := (*OutOfRangeError)(nil); errors.As(err, &trimmed) {
+			continue // trimmed in between: the next decision says where to
+		}
+		if err != nil {
+			return err
+		}
+		if len(frames) > 0 || waited {
+			return s.sendFrames(w, frames)
+		}
+		if timeout == nil {
+			timer := time.NewTimer(q.maxWait)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-appended:
+		case <-moved:
+		case <-timeout:
+			waited = true
+		case <-r.Context().Done():
+			return fmt.Errorf("metalog: fetch: %w", r.Context().Err())
+		}
+	}
+}
+
+func (s *Server) state() FetchState {
+	st := s.cfg.Log.State()
+	if s.cfg.Snapshots != nil {
+		st.Earliest, st.Latest = s.cfg.Snapshots()
+	}
+	return st
+}
+
+func setStanding(h http.Header, st Standing) {
+	h.Set(HeaderLeader, st.URL)
+	h.Set(HeaderLeaderEpoch, strconv.FormatInt(st.Epoch, 10))
+}
+
+// sendFrames names the high watermark as of after the read, so that no frame is
+// beyond it.
+func (s *Server) sendFrames(w http.ResponseWriter, frames []byte) error {
+	h := w.Header()
+	h.Set(HeaderHighWatermark, strconv.FormatInt(s.cfg.Log.End(), 10))
+	h.Set("Content-Type", ContentTypeFrames)
+	h.Set("Content-Length", strconv.Itoa(len(frames)))
+	w.WriteHeader(http.StatusOK)
+	// A failed write is a follower that went away; it comes back with its offset.
+	_, _ = w.Write(frames)
+	return nil
+}
+
+// fetchRedirect is the JSON of an answer without frames; one field is set.
+type fetchRedirect struct {
+	Snapshot  *SnapshotRef `json:"snapshot,omitempty"`
+	Diverging *Diverging   `json:"diverging,omitempty"`
+}
+
+func (s *Server) redirect(w http.ResponseWriter, a Answer) error {
+	w.Header().Set(HeaderHighWatermark, strconv.FormatInt(s.cfg.Log.End(), 10))
+	switch a.Kind {
+	case AnswerSnapshot:
+		return httpx.WriteJSON(w, http.StatusOK, fetchRedirect{Snapshot: &a.Snapshot})
+	case AnswerDiverging:
+		return httpx.WriteJSON(w, http.StatusOK, fetchRedirect{Diverging: &a.Diverging})
+	default:
+		return httpx.Errorf(http.StatusServiceUnavailable, CodeNotAvailable,
+			"the log starts at offset %d and there is no snapshot of what comes before", s.cfg.Log.Start())
+	}
+}
