@@ -30,10 +30,46 @@ type Refusal struct {
 	Detail string
 }
 
+// The codes of refusals and verdicts.
+const (
+	CodeAlreadyCommitted = "ALREADY_COMMITTED"
+	CodeClusterExists    = "CLUSTER_EXISTS"
+	CodeDigestDiffers    = "DIGEST_DIFFERS"
+	CodeInvalidCommit    = "INVALID_COMMIT"
+	CodeInvalidConfig    = "INVALID_CONFIG"
+	CodeInvalidNode      = "INVALID_NODE"
+	CodeInvalidPartition = "INVALID_PARTITION"
+	CodeInvalidRecord    = "INVALID_RECORD"
+	CodeNodeIDInUse      = "NODE_ID_IN_USE"
+	CodeNodeInUse        = "NODE_IN_USE"
+	CodeNotAReplica      = "NOT_A_REPLICA"
+	CodeNotDone          = "NOT_DONE"
+	CodePartitionEnded   = "PARTITION_ENDED"
+	CodeRecordTooLarge   = "RECORD_TOO_LARGE"
+	CodeStaleEpoch       = "STALE_EPOCH"
+	CodeStaleIncarnation = "STALE_INCARNATION"
+	CodeStaleSequence    = "STALE_SEQUENCE"
+	CodeStreamEpoch      = "STREAM_EPOCH"
+	CodeTableDeleting    = "TABLE_DELETING"
+	CodeTableExists      = "TABLE_EXISTS"
+	CodeTableNotActive   = "TABLE_NOT_ACTIVE"
+	CodeTooFewCopies     = "TOO_FEW_COPIES"
+	CodeUnknownJob       = "UNKNOWN_JOB"
+	CodeUnknownNode      = "UNKNOWN_NODE"
+	CodeUnknownPartition = "UNKNOWN_PARTITION"
+	CodeUnknownSegment   = "UNKNOWN_SEGMENT"
+	CodeUnknownTable     = "UNKNOWN_TABLE"
+	CodeWrongStore       = "WRONG_STORE"
+)
+
 func (r *Refusal) Error() string { return r.Code + ": " + r.Detail }
 
+func refusal(code, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
 func refuse(code, format string, args ...any) (Change, error) {
-	return Change{}, &Refusal{Code: code, Detail: fmt.Sprintf(format, args...)}
+	return Change{}, refusal(code, format, args...)
 }
 
 // Merge returns the change that has the effect of all the changes in order,
