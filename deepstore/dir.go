@@ -1,0 +1,323 @@
+package deepstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// Uploads are written to a directory of their own, which List does not see, and
+// renamed from there. One that was killed stays there under a name that tells
+// the object, and is swept when it is a day old; a younger one may be another
+// process's that is still being written.
+const (
+	uploadsDir    = ".uploads"
+	uploadsMaxAge = 24 * time.Hour
+)
+
+// dirStore keeps objects as files. Several processes may use one directory.
+type dirStore struct {
+	fs     vfs.FS
+	prefix string // below the root of fs; "." for none
+	uri    string
+}
+
+// NewDir returns the store of the directory prefix ("." or slash-separated) in
+// fsys. Uri is what it calls itself.
+func NewDir(fsys vfs.FS, prefix, uri string) (Store, error) {
+	d := &dirStore{fs: fsys, prefix: path.Clean(prefix), uri: strings.TrimSuffix(uri, "/")}
+	if err := d.sweep(); err != nil {
+		return nil, fmt.Errorf("deepstore: %s: %w", uri, err)
+	}
+	return d, nil
+}
+
+func (d *dirStore) sweep() error {
+	uploads := path.Join(d.prefix, uploadsDir)
+	if err := d.fs.MkdirAll(uploads, 0o755); err != nil {
+		return err
+	}
+	entries, err := d.fs.ReadDir(uploads)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its upload has just ended
+		}
+		if err != nil {
+			return err
+		}
+		if time.Since(info.ModTime()) > uploadsMaxAge {
+			if err := d.fs.Remove(path.Join(uploads, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *dirStore) String() string { return d.uri }
+
+// file is the path of a key.
+func (d *dirStore) file(key string) (string, error) {
+	if _, err := ParseKey(key); err != nil {
+		return "", err
+	}
+	return path.Join(d.prefix, key), nil
+}
+
+// wrap translates what the file system said.
+func (d *dirStore) wrap(op, key string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, URI(d.uri, key))
+	}
+	return fmt.Errorf("deepstore: %s %s: %w", op, URI(d.uri, key), err)
+}
+
+func (d *dirStore) Put(ctx context.Context, key string, r io.ReaderAt, size int64, digest segment.Digest) error {
+	if err := checkPut(key, size, digest); err != nil {
+		return err
+	}
+	// Adopt what is there. It is read, not just looked at: it may be damaged.
+	err := d.Verify(ctx, key, size, digest)
+	if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	final := path.Join(d.prefix, key)
+	tmp := path.Join(d.prefix, uploadsDir, path.Base(key)+"-"+uuid.NewString())
+	if err := d.fs.MkdirAll(path.Dir(final), 0o755); err != nil {
+		return d.wrap("put", key, err)
+	}
+	f, err := d.fs.Create(tmp)
+	if err != nil {
+		return d.wrap("put", key, err)
+	}
+	if err := copyVerified(ctx, f, r, size, digest); err != nil {
+		return errors.Join(d.wrap("put", key, err), f.Close(), d.fs.Remove(tmp))
+	}
+	// Should another upload have come first meanwhile, it put the same bytes
+	// under this name, and replacing them changes nothing.
+	if err := vfs.Publish(d.fs, f, tmp, final); err != nil {
+		if removeErr := d.fs.Remove(tmp); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
+		}
+		return d.wrap("put", key, err)
+	}
+	return nil
+}
+
+// copyVerified copies size bytes of r to w and fails if they are not those of
+// the digest.
+func copyVerified(ctx context.Context, w io.Writer, r io.ReaderAt, size int64, digest segment.Digest) error {
+	got, err := hash(ctx, w, io.NewSectionReader(r, 0, size), size)
+	if err != nil {
+		return err
+	}
+	if got != digest {
+		return fmt.Errorf("%w: digest is %s, not %s", ErrBadSource, got, digest)
+	}
+	return nil
+}
+
+// hash reads exactly size bytes of r, passes them to w (nil: nowhere) and
+// returns their digest.
+func hash(ctx context.Context, w io.Writer, r io.Reader, size int64) (segment.Digest, error) {
+	var h segment.PieceHasher
+	buf := make([]byte, 256<<10)
+	for left := size; left > 0; {
+		if ctx.Err() != nil {
+			return segment.Digest{}, context.Cause(ctx)
+		}
+		n, err := io.ReadFull(r, buf[:min(int64(len(buf)), left)])
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return segment.Digest{}, err
+		}
+		h.Write(buf[:n]) // never fails
+		if w != nil {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return segment.Digest{}, err
+			}
+		}
+		left -= int64(n)
+	}
+	_, digest := h.Sum()
+	return digest, nil
+}
+
+func (d *dirStore) Head(ctx context.Context, key string) (Info, error) {
+	name, err := d.file(key)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := d.fs.Stat(name)
+	if err != nil {
+		return Info{}, d.wrap("head", key, err)
+	}
+	return Info{Key: key, SizeBytes: info.Size(), ModTime: info.ModTime()}, nil
+}
+
+// Verify reads the whole file: a directory has nobody else who could vouch for
+// its bytes, and the sidecar beside them says only what they should be.
+func (d *dirStore) Verify(ctx context.Context, key string, size int64, digest segment.Digest) error {
+	name, err := d.file(key)
+	if err != nil {
+		return err
+	}
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return d.wrap("verify", key, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return d.wrap("verify", key, err)
+	}
+	if info.Size() != size {
+		return &DifferentError{Key: key, WantSize: size, GotSize: info.Size(), WantDigest: digest}
+	}
+	got, err := hash(ctx, nil, f, size)
+	if err != nil {
+		return d.wrap("verify", key, err)
+	}
+	if got != digest {
+		return &DifferentError{Key: key, WantSize: size, GotSize: size, WantDigest: digest, GotDigest: got}
+	}
+	return nil
+}
+
+func (d *dirStore) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	name, err := d.file(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return nil, d.wrap("open", key, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(d.wrap("open", key, err), f.Close())
+	}
+	if n < 0 {
+		n = info.Size() - off
+	}
+	if off < 0 || n < 0 || n > info.Size()-off {
+		return nil, errors.Join(fmt.Errorf("deepstore: open %s: bytes %d to %d of %d", URI(d.uri, key), off, off+n, info.Size()), f.Close())
+	}
+	return &section{Reader: io.NewSectionReader(f, off, n), ctx: ctx, file: f}, nil
+}
+
+// section reads a part of a file until its context ends.
+type section struct {
+	io.Reader
+	ctx  context.Context
+	file vfs.File
+}
+
+func (s *section) Read(b []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	return s.Reader.Read(b)
+}
+
+func (s *section) Close() error { return s.file.Close() }
+
+func (d *dirStore) List(ctx context.Context, prefix, after string, limit int) ([]Info, error) {
+	var out []Info
+	err := d.walk(ctx, func(info Info) {
+		if strings.HasPrefix(info.Key, prefix) && info.Key > after {
+			out = append(out, info)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deepstore: list %s: %w", d.uri, err)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
+	return out[:min(max(limit, 0), len(out))], nil
+}
+
+// walk visits every object. What is not one by its name is somebody else's.
+func (d *dirStore) walk(ctx context.Context, visit func(Info)) error {
+	tables, err := d.fs.ReadDir(d.prefix)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if !table.IsDir() || table.Name() == uploadsDir {
+			continue
+		}
+		partitions, err := d.fs.ReadDir(path.Join(d.prefix, table.Name()))
+		if err != nil {
+			return err
+		}
+		for _, partition := range partitions {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if !partition.IsDir() {
+				continue
+			}
+			if err := d.walkPartition(path.Join(table.Name(), partition.Name()), visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *dirStore) walkPartition(dir string, visit func(Info)) error {
+	files, err := d.fs.ReadDir(path.Join(d.prefix, dir))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		key := path.Join(dir, f.Name())
+		if _, err := ParseKey(key); err != nil {
+			continue
+		}
+		info, err := f.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		visit(Info{Key: key, SizeBytes: info.Size(), ModTime: info.ModTime()})
+	}
+	return nil
+}
+
+func (d *dirStore) Delete(ctx context.Context, key string) error {
+	name, err := d.file(key)
+	if err != nil {
+		return err
+	}
+	err = d.fs.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = d.fs.SyncDir(path.Dir(name))
+	}
+	if err != nil {
+		return d.wrap("delete", key, err)
+	}
+	return nil
+}
