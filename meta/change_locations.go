@@ -33,6 +33,15 @@ type LocationReport struct {
 	// Confirm says what the node holds. It goes into the leader's memory and
 	// not into the image: Locations does not look at it.
 	Confirm []CopyRef `json:"confirm,omitempty"`
+	// Uploaded says what the node has put into the deep store. The leader looks
+	// for itself before that becomes a location: Locations does not look at it.
+	Uploaded []UploadRef `json:"uploaded,omitempty"`
+}
+
+// UploadRef names an object that a node has uploaded.
+type UploadRef struct {
+	CopyRef
+	URI string `json:"uri"`
 }
 
 // Verdict is the answer to one item of a report. Accepted means that the image
