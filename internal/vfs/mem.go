@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -22,7 +23,8 @@ import (
 //     directory that was not, may vanish; a rename may be undone.
 //   - What is not durable may survive all the same, in any combination, and
 //     unsynced content in parts of it.
-//   - A rename may leave the file under both names, but never under none.
+//   - A file's rename may leave it under both names, but never under none; a
+//     directory's is done or not.
 //
 // Modes are not part of the game: they survive. Free is unlimited; see
 // WithSpace for a full disk.
@@ -52,14 +54,27 @@ type inode struct {
 	entries, durableEntries map[string]*inode
 }
 
-// entryOp is a change of a directory's entry that no SyncDir has made durable.
+// entryOp is a change of entries that no SyncDir has made durable yet: one
+// entry, or the two that a directory's rename changes at once.
 type entryOp struct {
+	changes []entryChange
+	// needs is set on the removal half of a file's rename: never durable
+	// without the other half, or the file would be lost.
+	needs *entryOp
+}
+
+type entryChange struct {
 	dir    *inode
 	name   string
 	target *inode // nil: removed
-	// needs is set on the removal half of a rename: never durable without the
-	// other half, or the file would be lost.
-	needs *entryOp
+}
+
+func (c entryChange) apply(entries map[string]*inode) {
+	if c.target == nil {
+		delete(entries, c.name)
+	} else {
+		entries[c.name] = c.target
+	}
 }
 
 func (m *Mem) newInode(mode fs.FileMode) *inode {
@@ -71,24 +86,25 @@ func (m *Mem) newInode(mode fs.FileMode) *inode {
 	return n
 }
 
-// set changes an entry, not durably.
-func (m *Mem) set(dir *inode, name string, target *inode, needs *entryOp) *entryOp {
-	if target == nil {
-		delete(dir.entries, name)
-	} else {
-		dir.entries[name] = target
+// change does changes of entries together, not durably.
+func (m *Mem) change(needs *entryOp, changes ...entryChange) *entryOp {
+	for _, c := range changes {
+		c.apply(c.dir.entries)
+		c.dir.modTime = time.Now()
 	}
-	dir.modTime = time.Now()
-	op := &entryOp{dir: dir, name: name, target: target, needs: needs}
+	op := &entryOp{changes: changes, needs: needs}
 	m.pending = append(m.pending, op)
 	return op
 }
 
-// syncDir makes the pending changes of dir durable, in their order, and with a
-// removal by rename the arrival elsewhere that it needs.
+// syncDir makes the pending changes of dir durable, in their order, and with
+// them what is not to be had apart: the arrival elsewhere of what left by a
+// rename.
 func (m *Mem) syncDir(dir *inode) {
 	for {
-		i := slices.IndexFunc(m.pending, func(op *entryOp) bool { return op.dir == dir })
+		i := slices.IndexFunc(m.pending, func(op *entryOp) bool {
+			return slices.ContainsFunc(op.changes, func(c entryChange) bool { return c.dir == dir })
+		})
 		if i < 0 {
 			return
 		}
@@ -96,32 +112,27 @@ func (m *Mem) syncDir(dir *inode) {
 	}
 }
 
-// settle makes one pending change durable. Earlier ones of the same entry are
-// overtaken by it and go.
+// settle makes one pending operation durable. Earlier changes of the same
+// entries are overtaken by it and go.
 func (m *Mem) settle(op *entryOp) {
-	i := slices.Index(m.pending, op)
-	if i < 0 {
-		return // settled or overtaken before
-	}
 	if op.needs != nil {
 		m.settle(op.needs)
 	}
-	i = slices.Index(m.pending, op)
-	apply(op.dir.durableEntries, op.name, op.target)
-	done := m.pending[:i+1]
-	rest := m.pending[i+1:]
-	kept := slices.DeleteFunc(slices.Clone(done), func(o *entryOp) bool {
-		return o.dir == op.dir && o.name == op.name
-	})
-	m.pending = append(kept, rest...)
-}
-
-func apply(entries map[string]*inode, name string, target *inode) {
-	if target == nil {
-		delete(entries, name)
-	} else {
-		entries[name] = target
+	i := slices.Index(m.pending, op)
+	if i < 0 {
+		return // durable or overtaken
 	}
+	for _, c := range op.changes {
+		c.apply(c.dir.durableEntries)
+	}
+	earlier := slices.Clone(m.pending[:i])
+	for _, e := range earlier {
+		e.changes = slices.DeleteFunc(e.changes, func(old entryChange) bool {
+			return slices.ContainsFunc(op.changes, func(c entryChange) bool { return c.dir == old.dir && c.name == old.name })
+		})
+	}
+	earlier = slices.DeleteFunc(earlier, func(e *entryOp) bool { return len(e.changes) == 0 })
+	m.pending = append(earlier, m.pending[i+1:]...)
 }
 
 // find walks to name; a missing or wrong component is an *fs.PathError.
@@ -193,7 +204,7 @@ func (m *Mem) openInode(name string, flag int, perm fs.FileMode) (*inode, error)
 		return fail(syscall.ENOENT)
 	case n == nil:
 		n = m.newInode(perm.Perm())
-		m.set(dir, path.Base(name), n, nil)
+		m.change(nil, entryChange{dir, path.Base(name), n})
 		return n, nil
 	case flag&(os.O_CREATE|os.O_EXCL) == os.O_CREATE|os.O_EXCL:
 		return fail(syscall.EEXIST)
@@ -228,22 +239,24 @@ func (m *Mem) Rename(oldName, newName string) error {
 		return fail(syscall.EINVAL)
 	}
 	switch there := to.entries[path.Base(newName)]; {
+	case there == nil:
+	case there.mode.IsDir(): // as package os has it, an empty one included
+		return fail(syscall.EEXIST)
 	case there == n:
 		return nil
-	case there == nil:
-	case there.mode.IsDir() && !n.mode.IsDir():
-		return fail(syscall.EEXIST)
-	case !there.mode.IsDir() && n.mode.IsDir():
+	case n.mode.IsDir():
 		return fail(syscall.ENOTDIR)
-	case len(there.entries) > 0:
-		return fail(syscall.EEXIST)
 	}
 	from, err := m.findDir("rename", path.Dir(oldName))
 	if err != nil {
 		return err
 	}
-	arrival := m.set(to, path.Base(newName), n, nil)
-	m.set(from, path.Base(oldName), nil, arrival)
+	arrive, leave := entryChange{to, path.Base(newName), n}, entryChange{from, path.Base(oldName), nil}
+	if n.mode.IsDir() {
+		m.change(nil, arrive, leave)
+	} else {
+		m.change(m.change(nil, arrive), leave)
+	}
 	return nil
 }
 
@@ -267,7 +280,7 @@ func (m *Mem) Remove(name string) error {
 // unlink removes the entry of name, whose parent exists.
 func (m *Mem) unlink(name string) {
 	dir, _ := m.find("remove", path.Dir(name))
-	m.set(dir, path.Base(name), nil, nil)
+	m.change(nil, entryChange{dir, path.Base(name), nil})
 }
 
 func (m *Mem) RemoveAll(name string) error {
@@ -277,8 +290,11 @@ func (m *Mem) RemoveAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, err := m.find("removeall", name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil // as os.RemoveAll: not there is fine
+		return err
 	}
 	m.removeTree(name, n)
 	return nil
@@ -306,7 +322,7 @@ func (m *Mem) MkdirAll(name string, perm fs.FileMode) error {
 		}
 		switch there := parent.entries[path.Base(dir)]; {
 		case there == nil:
-			m.set(parent, path.Base(dir), m.newInode(fs.ModeDir|perm.Perm()), nil)
+			m.change(nil, entryChange{parent, path.Base(dir), m.newInode(fs.ModeDir | perm.Perm())})
 		case !there.mode.IsDir():
 			return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
 		}

@@ -52,7 +52,9 @@ func (m *Mem) crash(keep func(*entryOp) bool, pick func(*inode) content) *Mem {
 			continue
 		}
 		if kept[op] = keep(op); kept[op] {
-			apply(of(op.dir), op.name, op.target)
+			for _, c := range op.changes {
+				c.apply(of(c.dir))
+			}
 		}
 	}
 	out := &Mem{locks: map[string]bool{}, nextIno: m.nextIno}
