@@ -92,31 +92,38 @@ func (d *dirStore) Put(ctx context.Context, key string, r io.ReaderAt, size int6
 		return err
 	}
 	// Adopt what is there. It is read, not just looked at: it may be damaged.
-	err := d.Verify(ctx, key, size, digest)
-	if !errors.Is(err, ErrNotFound) {
+	if err := d.Verify(ctx, key, size, digest); !errors.Is(err, ErrNotFound) {
 		return err
 	}
+	if err := d.put(ctx, key, r, size, digest); err != nil {
+		return fmt.Errorf("deepstore: put %s: %w", URI(d.uri, key), err)
+	}
+	return nil
+}
+
+func (d *dirStore) put(ctx context.Context, key string, r io.ReaderAt, size int64, digest segment.Digest) error {
 	final := path.Join(d.prefix, key)
 	tmp := path.Join(d.prefix, uploadsDir, path.Base(key)+"-"+uuid.NewString())
 	if err := d.fs.MkdirAll(path.Dir(final), 0o755); err != nil {
-		return d.wrap("put", key, err)
+		return err
 	}
 	f, err := d.fs.Create(tmp)
 	if err != nil {
-		return d.wrap("put", key, err)
+		return err
 	}
 	if err := copyVerified(ctx, f, r, size, digest); err != nil {
-		return errors.Join(d.wrap("put", key, err), f.Close(), d.fs.Remove(tmp))
+		return errors.Join(err, f.Close(), d.fs.Remove(tmp))
 	}
 	// Should another upload have come first meanwhile, it put the same bytes
 	// under this name, and replacing them changes nothing.
-	if err := vfs.Publish(d.fs, f, tmp, final); err != nil {
-		if removeErr := d.fs.Remove(tmp); !errors.Is(removeErr, fs.ErrNotExist) {
-			err = errors.Join(err, removeErr)
-		}
-		return d.wrap("put", key, err)
+	err = vfs.Publish(d.fs, f, tmp, final)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if removeErr := d.fs.Remove(tmp); !errors.Is(removeErr, fs.ErrNotExist) {
+		err = errors.Join(err, removeErr)
+	}
+	return err
 }
 
 // copyVerified copies size bytes of r to w and fails if they are not those of
