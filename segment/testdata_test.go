@@ -118,8 +118,14 @@ func (f *memFile) Write(b []byte) (int, error) {
 
 func (f *memFile) Close() error { f.closed++; return nil }
 
+// fatal is what build needs of a test, a benchmark, or a property.
+type fatal interface {
+	Helper()
+	Fatal(args ...any)
+}
+
 // build seals rows into a file in memory, which ends after the last row.
-func build(tb testing.TB, cfg BuilderConfig, rows []Row) ([]byte, *Sealed) {
+func build(tb fatal, cfg BuilderConfig, rows []Row) ([]byte, *Sealed) {
 	tb.Helper()
 	f := new(memFile)
 	b, err := NewBuilder(f, cfg)
