@@ -9,7 +9,7 @@ import (
 
 // talk is the conversation with the leader: one message at a time.
 type talk struct {
-	sent     uint64        // ID of the last Send
+	sent     uint64        // ID of the last Send, the first is 1
 	awaiting uint64        // ID whose answer is awaited, 0 = none
 	kind     Kind          // of the awaited one
 	sentAt   time.Duration // when it was sent
@@ -86,7 +86,7 @@ func (m *Message) fillInfo(i segment.Info) {
 
 // stepAnswered takes the awaited answer; the zero reply is no answer.
 func (r *Replica) stepAnswered(now time.Duration, id uint64, reply Reply) {
-	if id != r.talk.awaiting {
+	if id == 0 || id != r.talk.awaiting {
 		return
 	}
 	kind := r.talk.kind
@@ -234,6 +234,9 @@ func (r *Replica) answerExtend(now time.Duration, reply Reply) {
 
 // stepSealed: the file is published in the local store.
 func (r *Replica) stepSealed(now time.Duration, info segment.Info) {
+	if r.builder != builderSealing {
+		return
+	}
 	r.builder = builderSpent
 	r.sealed = append(r.sealed, sealedFile{info: info})
 	switch r.state {
@@ -251,6 +254,9 @@ func (r *Replica) stepSealed(now time.Duration, info segment.Info) {
 // stepSealFailed: the rows are still in the stream, but this node cannot make a
 // file of them. Told who has one, it fetches it; else it stops and says why.
 func (r *Replica) stepSealFailed(now time.Duration, err string) {
+	if r.builder != builderSealing {
+		return
+	}
 	r.builder = builderSpent
 	switch r.state {
 	case ReplicaHolding, ReplicaCommitting, CatchingUp:
