@@ -51,9 +51,10 @@ type Replica struct {
 	rows       int64
 	rawBytes   int64
 	firstRowAt time.Duration
-	target     int64 // append below it: CATCHING_UP, and RETAINING while filling
-	filling    bool  // RETAINING: rows up to the committed end are still wanted
-	failed     string
+	target     int64  // append below it: CATCHING_UP, and RETAINING while filling
+	filling    bool   // RETAINING: rows up to the committed end are still wanted
+	sealEnd    int64  // of the last Seal
+	failed     string // why the feed, or the seal, broke
 
 	// The proposal. A sealed file at or past stop is reported instead of it.
 	stop   int64

@@ -106,7 +106,7 @@ func (r *Replica) restart() {
 // seal turns the builder into a file that ends at end: the caller knows that no
 // row at or past end was appended, and none below it is missing.
 func (r *Replica) seal(end int64) {
-	r.builder = builderSealing
+	r.builder, r.sealEnd = builderSealing, end
 	r.do(Seal{end})
 }
 

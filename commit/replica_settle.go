@@ -29,7 +29,7 @@ type settling struct {
 func (r *Replica) stepDone(now time.Duration, rec Record) {
 	s := &r.settling
 	if r.state == Retaining && s.end == rec.End && s.digest == rec.Digest {
-		if !s.downloading { // the image changed: perhaps there is a source now
+		if s.retryAt != never { // the image changed: perhaps there is a source now
 			s.retryWait = r.cfg.Timing.Hold
 			s.retryAt = min(s.retryAt, now+s.retryWait)
 		}
@@ -54,7 +54,7 @@ func (r *Replica) committed() {
 
 // settle is told the committed end and digest, and chooses the way there.
 //
-//   - A file sealed at that end: compare.
+//   - A file sealed at that end, or about to be: compare.
 //   - No row at or past the end appended, none below it missing: seal, compare;
 //     in mode download fetch it, and keep the rows.
 //   - Short of it: go on to the end; unless that is quick, download meanwhile.
@@ -75,12 +75,12 @@ func (r *Replica) settle(now time.Duration, end int64, digest segment.Digest) {
 	r.settling = settling{end: end, digest: digest, retryAt: never, retryWait: hold, rebuildAt: never, catchUpBy: never}
 	r.filling = false
 
-	switch {
-	case r.sealedAt(end) != nil:
-		r.compare()
-	case r.builder == builderSealing:
+	switch own := r.sealedAt(end); {
+	case own != nil:
+		r.compare(own)
+	case r.builder == builderSealing && r.sealEnd == end:
 		r.tellSuccessor()
-	case r.builder == builderSpent, r.filled > end:
+	case r.builder != builderOpen, r.filled > end:
 		r.tellSuccessor()
 		r.download()
 	case r.next >= end:
@@ -110,18 +110,15 @@ func (r *Replica) arrive() {
 	r.seal(r.settling.end)
 }
 
-// compare looks at the own file at the committed end. Without one (the seal that
-// was awaited was for another end), or if it differs, the bytes are fetched.
-func (r *Replica) compare() {
-	own := r.sealedAt(r.settling.end)
-	if own != nil && own.info.Digest == r.settling.digest {
+// compare looks at the own file at the committed end; if it differs, the bytes
+// are fetched.
+func (r *Replica) compare(own *sealedFile) {
+	if own.info.Digest == r.settling.digest {
 		r.become(Retained)
 		r.finish()
 		return
 	}
-	if own != nil {
-		r.setAside(own)
-	}
+	r.setAside(own)
 	r.tellSuccessor()
 	r.download()
 }

@@ -245,7 +245,9 @@ func (r *Replica) stepSealed(now time.Duration, info segment.Info) {
 	case ReplicaCommitting:
 		r.say(now, SegmentCommitStart)
 	case Retaining:
-		r.compare()
+		if info.End == r.settling.end {
+			r.compare(r.sealedAt(info.End))
+		}
 	case ReplicaCommitted, Retained, Discarded:
 		r.finishSealed()
 	}
