@@ -29,6 +29,8 @@ type blob struct {
 	fs     vfs.FS
 	name   string
 	pins   atomic.Int64
+	// released, if set, hears of each release.
+	released chan struct{}
 }
 
 func newBlob(tb testing.TB, fsys vfs.FS, size int) *blob {
@@ -54,7 +56,12 @@ func (b *blob) Open() (vfs.File, *segment.Pieces, func(), error) {
 		return nil, nil, nil, err
 	}
 	b.pins.Add(1)
-	return f, b.pieces, func() { b.pins.Add(-1) }, nil
+	return f, b.pieces, func() {
+		b.pins.Add(-1)
+		if b.released != nil {
+			b.released <- struct{}{}
+		}
+	}, nil
 }
 
 // handler serves the blob at /blob and its sidecar at /blob/pieces.

@@ -207,22 +207,29 @@ func (p *plan) assign(piece, source int, now time.Time) step {
 
 // endgame gives a slow piece to a second source, of whatever rank.
 func (p *plan) endgame(now time.Time) step {
-	slow := p.slow()
 	wait := time.Duration(0)
+	again := func(after time.Duration) {
+		if after > 0 && (wait == 0 || after < wait) {
+			wait = after
+		}
+	}
+	slow := p.slow()
 	for i := range p.pieces {
 		piece := &p.pieces[i]
 		if piece.held || len(piece.sources) != 1 {
 			continue
 		}
 		if left := slow - now.Sub(piece.since); left > 0 {
-			if wait == 0 || left < wait {
-				wait = left
-			}
+			again(left)
 			continue
 		}
 		for s := range p.sources {
 			src := &p.sources[s]
-			if s != piece.sources[0] && src.usable(i, now) && src.inflight < p.limits.perSource {
+			switch {
+			case s == piece.sources[0] || src.dropped || src.lied[i] || src.inflight >= p.limits.perSource:
+			case now.Before(src.notBefore):
+				again(src.notBefore.Sub(now))
+			default:
 				return p.assign(i, s, now)
 			}
 		}
