@@ -31,6 +31,9 @@ type WriterConfig struct {
 	// Cluster is the id that is written, before anything else, into an empty log.
 	Cluster uuid.UUID
 	Clock   func() int64 // milliseconds since the Unix epoch
+	// Committed, if set, is told of each batch once it is committed, in order and
+	// before those who waited for it are answered. It must not block.
+	Committed func(im *meta.Image, b *meta.Batch)
 	Logger  zerolog.Logger
 	Metrics *Metrics
 }
@@ -314,6 +317,9 @@ func (w *Writer) commit() {
 	if g.base.Epoch() != w.cfg.Leader.Epoch {
 		close(w.ready)
 		w.log.Info().Int64("offset", g.batch.Offset).Msg("epoch opened")
+	}
+	if w.cfg.Committed != nil {
+		w.cfg.Committed(g.image, g.batch)
 	}
 	w.metrics.groupChanges.Observe(float64(len(g.waiting)))
 	for _, s := range g.waiting {
