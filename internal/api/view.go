@@ -9,13 +9,6 @@ import (
 	"github.com/shoalstore/shoal/segment"
 )
 
-// List is a page of a list. Next is the value of ?after= that brings the next
-// page, empty on the last.
-type List[T any] struct {
-	Items []T    `json:"items"`
-	Next  string `json:"next,omitempty"`
-}
-
 // LeaderView answers GET /leader.
 type LeaderView struct {
 	ClusterID     uuid.UUID `json:"clusterId"`
