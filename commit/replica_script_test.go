@@ -16,7 +16,7 @@ import (
 //	reader at 50          the reader moved on without a row
 //	reader failed TEXT, partition ended
 //	image k=v …           done=40, digest, by, endRequested, attempt, epoch, gone
-//	HOLD, CATCH_UP 40, COMMIT 40, KEEP 40 d, …   the answer to the last Send
+//	HOLD, CATCH_UP 40, COMMIT 40 [B], KEEP 40 d, …   the answer to the last Send
 //	no answer             none came
 //	late HOLD             the answer to the Send before the last
 //	sealed DIGEST, seal failed TEXT, uploaded [URI], downloaded DIGEST, no source
@@ -143,11 +143,13 @@ func replyOf(words []string) Reply {
 	if len(words) > 1 {
 		r.Offset = number(words[1])
 	}
-	if len(words) > 2 {
-		r.Digest = digestOf(words[2])
-	}
-	if r.Status == Commit {
+	switch {
+	case r.Status == Commit && len(words) > 2:
+		r.BuildTimeSec = number(words[2])
+	case r.Status == Commit:
 		r.BuildTimeSec = DefaultTiming.buildTimeSec()
+	case len(words) > 2:
+		r.Digest = digestOf(words[2])
 	}
 	return r
 }
