@@ -7,10 +7,11 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // MaxSize is the largest document in bytes that Decode reads; the largest one
-// that a person would write is far below.
+// that a person would write is far below. YAML has narrower bounds, see parse.
 const MaxSize = 1 << 20
 
 // Decode reads a YAML or JSON document into the struct that into points to.
@@ -32,6 +33,10 @@ func Decode(name string, data []byte, into any) error {
 	d := &decoder{name: name}
 	if len(data) > MaxSize {
 		d.fault("", 0, "", fmt.Sprintf("%d bytes, more than %d", len(data), MaxSize))
+		return d.faults.Err()
+	}
+	if !utf8.Valid(data) {
+		d.fault("", 0, "", "not text in UTF-8")
 		return d.faults.Err()
 	}
 	n, err := parse(name, data)
@@ -88,7 +93,11 @@ func (d *decoder) value(n *node, v reflect.Value, path string) {
 	case reflect.Slice:
 		d.list(n, v, path)
 	case reflect.Interface:
-		v.Set(reflect.ValueOf(plain(n)))
+		if n.kind == kindNull {
+			v.SetZero()
+		} else {
+			v.Set(reflect.ValueOf(plain(n)))
+		}
 	default:
 		d.scalar(n, v, path)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // kind is what a node of a document is.
@@ -57,6 +58,16 @@ func (n *node) show() string {
 
 // maxDepth bounds the nesting of a document.
 const maxDepth = 32
+
+// The bounds of a YAML document. The parser's time grows with the square of the
+// lines and worse: 64 KiB of empty lines in a text block took it 23 s. Whoever
+// has more to say than this has a program to say it, which can write JSON.
+const (
+	maxYAMLSize  = 128 << 10 // bytes
+	maxYAMLLines = 5000
+	// maxLineMarks bounds the characters in a line that could open a block.
+	maxLineMarks = 1000
+)
 
 // syntaxError ends the parse: the rest of the document cannot be trusted.
 type syntaxError struct {
@@ -178,8 +189,8 @@ func parseYAML(data []byte) (n *node, err error) {
 			n, err = nil, &syntaxError{problem: "not readable as YAML"}
 		}
 	}()
-	if deep(data) {
-		return nil, &syntaxError{problem: fmt.Sprintf("nested more than %d deep", maxDepth)}
+	if problem := tooMuch(data); problem != "" {
+		return nil, &syntaxError{problem: problem}
 	}
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -200,31 +211,36 @@ func parseYAML(data []byte) (n *node, err error) {
 	return nil, &syntaxError{line: lineOf(bodies[1]), problem: "a second document begins here; one is expected"}
 }
 
-// deep reports whether the data opens more brackets, or more list items on one
-// line, than any document that is not nested too deep. The YAML parser recurses
-// without a limit and must not see such data.
-func deep(data []byte) bool {
-	open, dashes := 0, 0
-	for _, c := range data {
+// tooMuch says which bound a YAML document breaks, before the parser, which
+// knows none and recurses as deep as it is led, has seen it.
+func tooMuch(data []byte) (problem string) {
+	if len(data) > maxYAMLSize {
+		return fmt.Sprintf("%d bytes of YAML, more than %d; longer ones are read as JSON", len(data), maxYAMLSize)
+	}
+	lines, open, marks := 0, 0, 0
+	for i, c := range data {
 		switch c {
 		case '[', '{':
 			open++
 		case ']', '}':
 			open = max(0, open-1)
 		case '-', '?', ':':
-			dashes++
-		case '\n':
-			dashes = 0
+			marks++
+		case '\n', '\r':
+			marks = 0
+			if c == '\n' || !bytes.HasPrefix(data[i+1:], []byte("\n")) {
+				lines++
+			}
 		}
-		if open > maxDepth || dashes > maxLineMarks {
-			return true
+		switch {
+		case open > maxDepth || marks > maxLineMarks:
+			return fmt.Sprintf("nested more than %d deep", maxDepth)
+		case lines > maxYAMLLines:
+			return fmt.Sprintf("more than %d lines of YAML; longer documents are read as JSON", maxYAMLLines)
 		}
 	}
-	return false
+	return ""
 }
-
-// maxLineMarks bounds the characters in a line that could open a nested block.
-const maxLineMarks = 1000
 
 func yamlError(err error) error {
 	var e yaml.Error
@@ -257,9 +273,10 @@ func fromYAML(a ast.Node, depth int) (*node, error) {
 		n.kind, n.text = kindBool, fmt.Sprint(a.Value)
 	case *ast.IntegerNode:
 		n.kind, n.text = kindNumber, fmt.Sprint(a.Value)
-	case *ast.FloatNode:
-		n.kind, n.text = kindNumber, a.GetToken().Value
-	case *ast.InfinityNode, *ast.NanNode:
+		if a.GetToken().Type == token.OctetIntegerType && !strings.Contains(a.GetToken().Value, "o") {
+			n.text = a.GetToken().Value // 017 is seventeen since YAML 1.2, whatever the parser thinks
+		}
+	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
 		n.kind, n.text = kindNumber, a.GetToken().Value
 	case *ast.StringNode:
 		n.kind, n.text = kindString, a.Value
