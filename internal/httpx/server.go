@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -50,9 +51,10 @@ func isLoopback(host string) bool {
 const drainMax = 10 * time.Second
 
 // Serve answers the requests on ln until ctx ends, then drains: no new
-// connection, requests in flight get 10 s, then their connections are closed
-// and their contexts end. It closes ln, waits, and returns nil after a stop by
-// ctx, however the draining went.
+// connection, requests in flight get 10 s, then their contexts end and their
+// connections are closed. It closes ln, waits for all handlers, and returns nil
+// after a stop by ctx, however the draining went. A handler must therefore come
+// back when its context ends.
 //
 // There is no WriteTimeout, which would cut honest long downloads, and no
 // ReadTimeout, which would cut a slow handler; Handler and RollingDeadline cut
@@ -65,8 +67,10 @@ func serve(ctx context.Context, log zerolog.Logger, ln net.Listener, h http.Hand
 	// Requests outlive ctx by the draining, and not longer.
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	var handlers sync.WaitGroup // Close does not wait for them
+	defer handlers.Wait()
 	server := &http.Server{
-		Handler:           freshDeadlines(h),
+		Handler:           counted(&handlers, freshDeadlines(h)),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -77,6 +81,7 @@ func serve(ctx context.Context, log zerolog.Logger, ln net.Listener, h http.Hand
 	go func() { failed <- server.Serve(ln) }()
 	select {
 	case err := <-failed:
+		cancel()
 		return errors.Join(fmt.Errorf("httpx: serve %s: %w", ln.Addr(), err), server.Close())
 	case <-ctx.Done():
 	}
@@ -89,6 +94,14 @@ func serve(ctx context.Context, log zerolog.Logger, ln net.Listener, h http.Hand
 	}
 	<-failed
 	return nil
+}
+
+func counted(running *sync.WaitGroup, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Done()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // freshDeadlines lifts the write deadline that the connection's previous
