@@ -1,0 +1,183 @@
+// Package controller is the controller: the process that decides. It leads the
+// completion protocol, writes all metadata through one writer, knows which
+// nodes are alive, and serves the metadata log and the admin API.
+//
+// It owns the wiring and the leader's memory. The rules are elsewhere, and pure:
+// package commit agrees on ends, package meta says what a change does, Machine
+// (machine.go) puts them together. Start reading at Machine, then shell.go,
+// which carries out what it says, lead.go for how a leadership begins and ends,
+// and serve.go for the routes.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/shoalstore/shoal/internal/config"
+	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/metalog"
+)
+
+// Config is what a controller is started with.
+type Config struct {
+	// Data is the directory of its log. It is made if it is not there.
+	Data string
+	// Listen is the address to serve on; without a host it is loopback.
+	Listen string
+	// Advertise is the URL that others reach it by; empty: made from Listen.
+	Advertise string
+	// ID names it in the log; empty: its URL.
+	ID string
+	// StreamRoot is the directory that streams of type files are below.
+	StreamRoot string
+	// DeepStoreRoots are directories that file:// deep stores may be below.
+	DeepStoreRoots []string
+	// NodeHosts are hosts, besides the one a node calls from, that nodes may
+	// register URLs of.
+	NodeHosts []string
+	// ClusterToken, if set, is required of everything that changes state.
+	ClusterToken string
+	// AllowBeyondLoopback lets Listen be an address that others can reach.
+	AllowBeyondLoopback bool
+}
+
+// Validate returns every fault of the configuration.
+func (c Config) Validate() error {
+	var faults config.Faults
+	if c.Data == "" {
+		faults.Addf("data", c.Data, "a directory is needed")
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		faults.Addf("listen", c.Listen, "not host:port")
+	}
+	if c.Advertise != "" {
+		if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+			faults.Addf("advertise", c.Advertise, "not an http URL without a path")
+		}
+	}
+	return faults.Err()
+}
+
+// Controller is one controller process. Open makes it, Run runs it, Close
+// releases what Open took.
+type Controller struct {
+	cfg     Config
+	log     zerolog.Logger
+	fs      vfs.FS
+	lock    io.Closer
+	ln      net.Listener
+	url     string
+	reg     *prometheus.Registry
+	logs    *metalog.Metrics
+	nodes   *httpx.Client
+	streams *streams
+	deep    *deepStores
+	shell   *shell
+
+	mu       sync.Mutex
+	standing standing
+}
+
+// standing is the leadership of this process, if it leads.
+type standing struct {
+	writer *metalog.Writer
+	server *metalog.Server
+	epoch  int64
+}
+
+// ErrNotLeading says that this controller does not lead at the moment.
+var ErrNotLeading = errors.New("controller: not leading")
+
+// Open takes the data directory and the address. Nothing is served before Run.
+func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	log = log.With().Str("component", "controller").Logger()
+	c := &Controller{cfg: cfg, log: log, reg: prometheus.NewRegistry()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if c.fs, err = vfs.OS(cfg.Data); err != nil {
+		return nil, fmt.Errorf("controller: data directory %s: %w", cfg.Data, err)
+	}
+	if c.lock, err = c.fs.Lock("LOCK"); err != nil {
+		return nil, fmt.Errorf("controller: data directory %s: %w", cfg.Data, err)
+	}
+	if c.ln, err = httpx.Listen(cfg.Listen, cfg.AllowBeyondLoopback); err != nil {
+		return nil, err
+	}
+	c.url = strings.TrimRight(cfg.Advertise, "/")
+	if c.url == "" {
+		c.url = "http://" + c.ln.Addr().String()
+	}
+	if c.cfg.ID == "" {
+		c.cfg.ID = c.url
+	}
+	c.streams = newStreams(cfg.StreamRoot)
+	c.deep = newDeepStores(cfg.DeepStoreRoots)
+	c.shell = newShell(log, c)
+	c.nodes = &httpx.Client{Token: cfg.ClusterToken}
+	c.logs = metalog.NewMetrics(c.reg)
+	registerMetrics(c.reg, c)
+	return c, nil
+}
+
+// URL is how others reach the controller.
+func (c *Controller) URL() string { return c.url }
+
+// Run serves and leads until ctx ends, and returns nil then. It returns an
+// error when it cannot go on: damage of its log, or a disk that does not keep
+// what it is given.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	shellCtx, stopShell := context.WithCancel(context.WithoutCancel(ctx))
+	wg.Go(func() { c.shell.run(shellCtx) })
+	wg.Go(func() {
+		defer stopShell()
+		stop(c.keepLeading(ctx))
+	})
+	wg.Go(func() {
+		if err := httpx.Serve(ctx, c.log, c.ln, c.routes()); err != nil {
+			stop(err)
+		}
+	})
+	c.log.Info().Str("url", c.url).Str("data", c.cfg.Data).Msg("controller is up")
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Close releases the data directory and the address. It may be called again.
+func (c *Controller) Close() error {
+	var errs []error
+	if c.nodes != nil {
+		c.nodes.Close()
+	}
+	if c.ln != nil {
+		if err := c.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if c.lock != nil {
+		errs = append(errs, c.lock.Close())
+		c.lock = nil
+	}
+	return errors.Join(errs...)
+}

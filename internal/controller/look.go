@@ -1,0 +1,57 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	"github.com/shoalstore/shoal/meta"
+)
+
+// Look asks what the leader has in memory about the nodes. One Seen follows.
+type Look struct{ Ticket Ticket }
+
+// Seen answers a Look.
+type Seen struct {
+	Ticket Ticket
+	Nodes  map[string]NodeSeen
+}
+
+// NodeSeen is what the leader knows of a node from its heartbeats.
+type NodeSeen struct {
+	Heard         bool
+	HeardAt       int64 // wall time of the leader, ms
+	AppliedOffset int64
+	Busy          int
+}
+
+func (Look) event()  {}
+func (Seen) action() {}
+
+func (m *Machine) look(ev Look) {
+	seen := Seen{Ticket: ev.Ticket, Nodes: map[string]NodeSeen{}}
+	for node, b := range m.live.heard {
+		seen.Nodes[node] = NodeSeen{
+			Heard: b.received, HeardAt: m.now.Wall - (m.now.Mono - b.at).Milliseconds(),
+			AppliedOffset: b.AppliedOffset, Busy: b.Busy,
+		}
+	}
+	m.do(seen)
+}
+
+func (s *shell) look(ctx context.Context) (map[string]NodeSeen, error) {
+	a, err := s.ask(ctx, func(t Ticket) Event { return Look{Ticket: t} })
+	if err != nil {
+		return nil, err
+	}
+	return a.(Seen).Nodes, nil
+}
+
+// sortedKeys returns the keys of a set in their order; never nil.
+func sortedKeys(set map[meta.Key]struct{}) []meta.Key {
+	keys := make([]meta.Key, 0, len(set))
+	for k := range set {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, meta.Key.Compare)
+	return keys
+}

@@ -1,0 +1,159 @@
+package controller
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/shoalstore/shoal/commit"
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/segment"
+	"github.com/shoalstore/shoal/stream"
+)
+
+// Ticket names one request that waits for its answer. The shell draws it and
+// never draws the same twice.
+type Ticket = commit.Ticket
+
+// Event is something that happened to the controller.
+type Event interface{ event() }
+
+// Lead says that this controller leads: the first batch of its epoch is
+// committed, and Image holds it.
+type Lead struct {
+	URL   string // how others reach this controller
+	Image *meta.Image
+}
+
+// Depose says that it leads no longer. Leader is who does, if known.
+type Depose struct{ Leader string }
+
+// Committed hands in a newer committed image, with the keys that changed since
+// the last one; nil says that anything may have.
+type Committed struct {
+	Image   *meta.Image
+	Touched []meta.Key
+}
+
+// Message is a message of the completion protocol. One ReplyTo follows.
+type Message struct {
+	Ticket  Ticket
+	Message commit.Message
+}
+
+// Heartbeat is a node's sign of life. One AnswerHeartbeat follows.
+type Heartbeat struct {
+	Ticket Ticket
+	api.Heartbeat
+}
+
+// Located is a node's report of its copies. One AnswerLocations follows.
+type Located struct {
+	Ticket Ticket
+	Report meta.LocationReport
+}
+
+// Wrote is the result of the Write of that ID.
+type Wrote struct {
+	ID      uint64
+	Outcome commit.Outcome
+	// Err says why it is not Written.
+	Err error
+	// Image holds what was written, and whatever came before it.
+	Image *meta.Image
+}
+
+// Listed is the result of a ListPartitions.
+type Listed struct {
+	Table      uuid.UUID
+	Partitions []stream.Partition
+	Err        error
+}
+
+// Checked is the result of a CheckDeepStore. Found false with no error says
+// that the store answered, and the object is not there or is not the segment.
+type Checked struct {
+	Segment meta.SegmentKey
+	URI     string
+	Found   bool
+	Err     error
+}
+
+// Tick lets deadlines be seen; every half second is plenty.
+type Tick struct{}
+
+func (Lead) event()      {}
+func (Depose) event()    {}
+func (Committed) event() {}
+func (Message) event()   {}
+func (Heartbeat) event() {}
+func (Located) event()   {}
+func (Wrote) event()     {}
+func (Listed) event()    {}
+func (Checked) event()   {}
+func (Tick) event()      {}
+
+// Action is something the shell is to do.
+type Action interface{ action() }
+
+// ReplyTo answers a message of the protocol.
+type ReplyTo struct {
+	Ticket Ticket
+	Reply  commit.Reply
+}
+
+// AnswerHeartbeat answers a heartbeat. With Stale the node must register again.
+type AnswerHeartbeat struct {
+	Ticket Ticket
+	Answer api.HeartbeatAnswer
+	Refuse Refusal
+}
+
+// AnswerLocations answers a report of locations.
+type AnswerLocations struct {
+	Ticket   Ticket
+	Verdicts meta.LocationVerdicts
+	Refuse   Refusal
+}
+
+// Refusal is why a request is not served; the empty one is none.
+type Refusal string
+
+// The refusals.
+const (
+	RefuseNotLeader        Refusal = api.CodeNotLeader
+	RefuseStaleIncarnation Refusal = api.CodeStaleIncarnation
+	RefuseUnknown          Refusal = "UNKNOWN" // it may or may not have been written
+)
+
+// Write submits a function of the image to the one writer. Wrote follows. What
+// is for the log.
+type Write struct {
+	ID   uint64
+	What string
+	Func meta.Func
+}
+
+// ListPartitions asks the table's stream for its partitions, metadata only.
+// Listed follows.
+type ListPartitions struct {
+	Table  uuid.UUID
+	Stream meta.StreamConfig
+}
+
+// CheckDeepStore has the object at URI, which is in the table's Store, compared
+// with the segment's size and digest. Checked follows.
+type CheckDeepStore struct {
+	Segment   meta.SegmentKey
+	Name      string
+	Store     string // URI of the table's deep store, empty if it has none
+	URI       string
+	SizeBytes int64
+	Digest    segment.Digest
+}
+
+func (ReplyTo) action()         {}
+func (AnswerHeartbeat) action() {}
+func (AnswerLocations) action() {}
+func (Write) action()           {}
+func (ListPartitions) action()  {}
+func (CheckDeepStore) action()  {}

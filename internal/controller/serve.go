@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/shoalstore/shoal/commit"
+	"github.com/shoalstore/shoal/commit/commithttp"
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/config"
+	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
+)
+
+// maxBody bounds the JSON bodies of this server; that of a report of locations
+// is larger.
+const (
+	maxBody       = 1 << 20
+	maxReportBody = 8 << 20
+)
+
+// routes are all of the controller's.
+func (c *Controller) routes() http.Handler {
+	r := chi.NewRouter()
+	r.NotFound(c.handle(func(http.ResponseWriter, *http.Request) error {
+		return httpx.Errorf(http.StatusNotFound, "NOT_FOUND", "no such path")
+	}))
+	r.Use(httpx.RequireToken(c.cfg.ClusterToken))
+
+	r.Method(http.MethodPost, "/protocol/{message}", commithttp.Handler(c.log, c.protocol))
+	r.Post(api.PathRegister, c.handle(c.register))
+	r.Post(api.PathHeartbeat, c.handle(c.heartbeat))
+	r.Post(api.PathLocations, c.handle(c.locations))
+
+	r.Get(api.PathLog, c.metadataLog)
+	r.Get("/leader", c.handle(c.leaderView))
+
+	r.Get("/tables", c.handle(c.listTables))
+	r.Post("/tables", c.handle(c.createTable))
+	r.Post("/tables/validate", c.handle(c.validateTable))
+	r.Get("/tables/{table}", c.handle(c.getTable))
+	r.Get("/tables/{table}/partitions", c.handle(c.listTablePartitions))
+	r.Get("/tables/{table}/coverage", c.handle(c.coverage))
+	r.Post("/tables/{table}/forceCommit", c.handle(c.forceCommit))
+	r.Get("/jobs/{job}", c.handle(c.getJob))
+
+	r.Get("/segments/{table}", c.handle(c.listSegments))
+	r.Get("/segments/{table}/{segment}", c.handle(c.redirectToSegment))
+	r.Head("/segments/{table}/{segment}", c.handle(c.redirectToSegment))
+	r.Get("/segments/{table}/{segment}/metadata", c.handle(c.segmentMetadata))
+
+	r.Get("/nodes", c.handle(c.listNodes))
+
+	r.Get("/healthz", c.handle(func(w http.ResponseWriter, _ *http.Request) error {
+		return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	}))
+	r.Get("/readyz", c.handle(c.ready))
+	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(c.reg, promhttp.HandlerOpts{}))
+	return r
+}
+
+func (c *Controller) handle(h httpx.HandlerFunc) http.HandlerFunc {
+	return httpx.Handler(c.log, func(w http.ResponseWriter, r *http.Request) error {
+		return toHTTP(h(w, r))
+	}).ServeHTTP
+}
+
+// toHTTP gives the errors of the layers below their status. It is the one place
+// that does.
+func toHTTP(err error) error {
+	var refused *meta.Refusal
+	var faults config.Faults
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return httpx.Errorf(refusalStatus(refused.Code), refused.Code, "%s", refused.Detail).With(err)
+	case errors.As(err, &faults):
+		return httpx.Errorf(http.StatusUnprocessableEntity, api.CodeInvalidConfig, "%s", faults.Error())
+	case errors.Is(err, ErrNotLeading), errors.Is(err, metalog.ErrStopped), errors.Is(err, metalog.ErrPoisoned), errors.Is(err, errStopping):
+		return httpx.Errorf(http.StatusMisdirectedRequest, api.CodeNotLeader, "this controller does not lead at the moment").With(err)
+	case errors.Is(err, metalog.ErrUnknown):
+		return httpx.Errorf(http.StatusServiceUnavailable, "OUTCOME_UNKNOWN", "the change may or may not have been made; ask again").With(err)
+	}
+	return err
+}
+
+func refusalStatus(code string) int {
+	switch code {
+	case meta.CodeUnknownTable, meta.CodeUnknownPartition, meta.CodeUnknownSegment, meta.CodeUnknownJob:
+		return http.StatusNotFound
+	case meta.CodeInvalidConfig, meta.CodeInvalidNode, meta.CodeInvalidPartition, meta.CodeInvalidRecord, meta.CodeRecordTooLarge:
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusConflict
+}
+
+// image is the committed state of the leader.
+func (c *Controller) image() (*meta.Image, error) {
+	s, err := c.leading()
+	if err != nil {
+		return nil, err
+	}
+	return s.writer.Image(), nil
+}
+
+// protocol answers a message of the completion protocol.
+func (c *Controller) protocol(ctx context.Context, m commit.Message) commit.Reply {
+	return c.shell.message(ctx, m)
+}
+
+// metadataLog serves the log, as long as this process leads.
+func (c *Controller) metadataLog(w http.ResponseWriter, r *http.Request) {
+	s, err := c.leading()
+	if err != nil {
+		httpx.WriteError(w, toHTTP(err))
+		return
+	}
+	s.server.ServeHTTP(w, r)
+}
+
+func (c *Controller) leaderView(w http.ResponseWriter, _ *http.Request) error {
+	im, err := c.image()
+	if err != nil {
+		return err
+	}
+	v := api.LeaderView{Epoch: im.Epoch(), HighWatermark: im.Next(), ClusterID: im.Cluster().ID}
+	if l := im.Leader(); l != nil {
+		v.Leader, v.Controller = l.URL, l.Controller
+	}
+	return httpx.WriteJSON(w, http.StatusOK, v)
+}
+
+func (c *Controller) ready(w http.ResponseWriter, _ *http.Request) error {
+	if _, err := c.leading(); err != nil {
+		return httpx.Errorf(http.StatusServiceUnavailable, api.CodeNotReady, "not leading: the log is being opened, or could not be written")
+	}
+	return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+// table finds the table of a path.
+func (c *Controller) table(r *http.Request) (*meta.Image, *meta.Table, error) {
+	im, err := c.image()
+	if err != nil {
+		return nil, nil, err
+	}
+	name := chi.URLParam(r, "table")
+	t := im.TableByName(name)
+	if t == nil {
+		return nil, nil, httpx.Errorf(http.StatusNotFound, api.CodeTableNotFound, "no table %q", clip(name))
+	}
+	return im, t, nil
+}
+
+// clip keeps names from outside short in messages.
+func clip(s string) string {
+	if len(s) > 200 {
+		return strings.ToValidUTF8(s[:200], "") + "…"
+	}
+	return s
+}
+
+func parseID(r *http.Request, param string) (uuid.UUID, error) {
+	id, err := uuid.Parse(chi.URLParam(r, param))
+	if err != nil {
+		return id, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not an id", clip(chi.URLParam(r, param)))
+	}
+	return id, nil
+}

@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"net/url"
+	"time"
+
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/meta"
+)
+
+// What the API shows of the image. All of it is pure: a view is a record and
+// what follows from the image about it.
+
+func millis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func tableView(im *meta.Image, t *meta.Table) api.TableView {
+	v := api.TableView{
+		Name: t.Name, ID: t.ID, State: t.State, Pause: t.Pause, ConfigVersion: t.ConfigVersion,
+		CreatedAt: millis(t.CreatedAt), LastError: t.LastError,
+	}
+	if cfg := im.CurrentConfig(t.ID); cfg != nil {
+		v.Config = *cfg
+	}
+	for range im.Partitions(t.ID) {
+		v.Partitions++
+	}
+	for s := range im.TableSegments(t.ID) {
+		if s.Status != meta.SegmentDone {
+			continue
+		}
+		v.Segments++
+		v.Rows += s.Rows
+		v.SizeBytes += s.SizeBytes
+		if meta.IsSingleCopy(im, s) {
+			v.SingleCopy++
+		}
+		if isUnderReplicated(im, s) {
+			v.UnderReplicated++
+		}
+	}
+	return v
+}
+
+func isUnderReplicated(im *meta.Image, s *meta.Segment) bool {
+	return s.Status == meta.SegmentDone && len(meta.CountedCopies(im, s).Nodes) < meta.Replication(im, s)
+}
+
+func partitionView(im *meta.Image, t *meta.Table, p *meta.Partition) api.PartitionView {
+	v := api.PartitionView{
+		Partition: p.Partition, State: p.State, Replicas: p.Replicas, FirstRetained: p.FirstRetained,
+		NextOffset: p.NextOffset, NextSeq: p.NextSeq, StreamEpoch: p.StreamEpoch, Holes: p.Holes,
+	}
+	if s := im.InProgress(p.PartitionKey()); s != nil {
+		sv := segmentView(im, t, s)
+		v.Consuming = &sv
+	}
+	return v
+}
+
+func segmentView(im *meta.Image, t *meta.Table, s *meta.Segment) api.SegmentView {
+	counted := meta.CountedCopies(im, s)
+	v := api.SegmentView{
+		Segment: *s, TableName: t.Name, Sources: []api.SourceView{},
+		CountedCopies: len(counted.Nodes), InDeepStore: len(counted.DeepStore) > 0,
+		SingleCopy: meta.IsSingleCopy(im, s), UnderReplicated: isUnderReplicated(im, s),
+	}
+	if s.Status == meta.SegmentDone {
+		for _, src := range meta.Sources(im, s, policy(im, s), "") {
+			v.Sources = append(v.Sources, sourceView(t, s, src))
+		}
+	}
+	return v
+}
+
+func policy(im *meta.Image, s *meta.Segment) meta.DownloadPolicy {
+	if cfg := im.CurrentConfig(s.Table); cfg != nil {
+		return cfg.Download
+	}
+	return meta.DeepStoreFirst
+}
+
+func sourceView(t *meta.Table, s *meta.Segment, src meta.Source) api.SourceView {
+	if src.URI != "" {
+		return api.SourceView{URL: src.URI}
+	}
+	return api.SourceView{Node: src.Node, Zone: src.Zone, URL: segmentURL(src.URL, t.Name, s.Name)}
+}
+
+// segmentURL is where a node serves a segment.
+func segmentURL(node, table, segment string) string {
+	return node + "/segments/" + url.PathEscape(table) + "/" + url.PathEscape(segment)
+}
+
+func nodeView(im *meta.Image, n *meta.Node, seen NodeSeen) api.NodeView {
+	v := api.NodeView{Node: *n, AppliedOffset: seen.AppliedOffset, Busy: seen.Busy}
+	if seen.Heard {
+		v.LastHeartbeat = time.UnixMilli(seen.HeardAt).UTC()
+	}
+	for s := range im.SegmentsListed(n.ID) {
+		if l := s.NodeLocation(n.ID); l.StoreID == n.StoreID {
+			v.Segments++
+			v.SizeBytes += s.SizeBytes
+		}
+	}
+	return v
+}
