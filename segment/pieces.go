@@ -252,7 +252,7 @@ type onlyReader struct{ io.Reader }
 // tree hashes the bytes of one piece. It works in blocks of the widest SIMD
 // unit, merging equal subtrees as a binary counter carries, so that it needs one
 // block of memory and no goroutine, where guts.CompressEigentree wants all the
-// 4 MiB and starts 256. (On one core the two are equally fast.)
+// 4 MiB and starts 256. On one core it is no slower.
 type tree struct {
 	firstChunk uint64
 	// stack[k] is a subtree of 2^k blocks, in use when bit k of blocks is set.

@@ -220,6 +220,9 @@ func (s *Store) Open(h Held) (f vfs.File, pieces *Pieces, release func(), err er
 		return nil, nil, nil, err
 	}
 	pieces, err = s.readSidecar(c.file, c.Digest)
+	if err == nil && c.State == StateSealed && pieces.Size != c.SizeBytes {
+		err = fmt.Errorf("it is of a file of %d bytes", pieces.Size)
+	}
 	if err != nil && c.State == StateSealed {
 		unpin()
 		return nil, nil, nil, &DamageError{Held: c, Sidecar: true, Problem: "sidecar cannot be used", Cause: err}

@@ -75,14 +75,16 @@ func TestVerifyOfATruncatedOrExtendedCopy(t *testing.T) {
 }
 
 func TestFlippedBitInASidecar(t *testing.T) {
-	data := randomBytes(3 * PieceSize)
+	data := randomBytes(3*PieceSize - 1000)
 	for why, c := range map[string]struct {
 		at     int64
 		pieces []int
 	}{
-		"entry of piece 1": {int64(sidecarHeaderSize) + 32 + 5, []int{1}},
-		"magic":            {2, nil},
-		"size":             {8, nil},
+		"entry of piece 1":                  {int64(sidecarHeaderSize) + 32 + 5, []int{1}},
+		"magic":                             {2, nil},
+		"size, to another number of pieces": {11, nil},
+		// What the root does not cover.
+		"size, with the same number of pieces": {8, nil},
 	} {
 		t.Run(why, func(t *testing.T) {
 			disk := vfs.NewMem()
@@ -92,6 +94,9 @@ func TestFlippedBitInASidecar(t *testing.T) {
 			damage := damageOf(t, s.Verify(t.Context(), h))
 			if !damage.Sidecar || !slices.Equal(damage.Pieces, c.pieces) {
 				t.Errorf("got %+v", damage)
+			}
+			if _, _, _, err := s.Open(h); !damageOf(t, err).Sidecar {
+				t.Errorf("opened with %v", err)
 			}
 			damaged := disk.Clone()
 
