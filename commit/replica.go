@@ -203,7 +203,7 @@ func (r *Replica) stepImage(now time.Duration, rec Record) {
 		r.stepDone(now, rec)
 	case r.state == ReplicaError && rec.Attempt > r.attempt:
 		r.startAfresh()
-	case r.state == ReplicaError && rec.LeaderEpoch > before.LeaderEpoch && r.talk.silent():
+	case r.state == ReplicaError && rec.LeaderEpoch > before.LeaderEpoch && r.talk.awaiting == 0:
 		r.say(now, SegmentStoppedConsuming) // a new leader does not know
 	case r.state == ReplicaHolding && r.reason == ForceCommit && r.rows == 0 && len(r.sealed) == 0 && !rec.EndRequested:
 		r.resume(now)

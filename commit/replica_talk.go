@@ -17,9 +17,6 @@ type talk struct {
 	next     Kind          // what
 }
 
-// silent reports whether nothing is being said or about to be.
-func (t *talk) silent() bool { return t.awaiting == 0 && t.sendAt == never }
-
 // lease is the committer's time to seal, and its wait for the upload.
 type lease struct {
 	askAt     time.Duration // when to ask for more
@@ -104,10 +101,21 @@ func (r *Replica) stepAnswered(now time.Duration, id uint64, reply Reply) {
 			r.answerExtend(now, reply)
 		}
 	case ReplicaError:
-		if reply.Status != Processed {
-			r.sayLater(now, SegmentStoppedConsuming, stoppedRepeat)
-		}
+		r.answerStopped(now, reply)
 	}
+}
+
+// answerStopped: it is said again even after PROCESSED, if rarely, since the
+// leader may forget. It keeps who has stopped in memory only: the acknowledgement
+// may come from a leader that is about to fall, and a `consumed` that was sent
+// before the error may overtake the stop and take it back. Without the repeat
+// the others could wait for this replica's report for ever.
+func (r *Replica) answerStopped(now time.Duration, reply Reply) {
+	wait := stoppedRepeat
+	if reply.Status == Processed {
+		wait = max(wait, r.cfg.Timing.patience())
+	}
+	r.sayLater(now, SegmentStoppedConsuming, wait)
 }
 
 // answerConsumed: whatever does not move the replica on makes it wait one hold

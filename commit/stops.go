@@ -10,31 +10,37 @@ import (
 // to round: who has stopped, when it last noted an error, and when to raise the
 // attempt because nobody is left.
 type stops struct {
-	stopped   map[string]bool
-	attempt   int           // the record's when the stops were said
-	lastError time.Duration // when the record last took one
-	noted     bool          // lastError means something
-	raiseAt   time.Duration // never unless all replicas have stopped
-	wait      time.Duration // before the next raise; 0 = the first
+	stopped   map[string]string // instance → its error
+	attempt   int               // the record's when the stops were said
+	lastError time.Duration     // when the record last took one
+	noted     bool              // lastError means something
+	raiseAt   time.Duration     // never unless all replicas have stopped
+	wait      time.Duration     // before the next raise; 0 = the first
 }
 
-func newStops() *stops { return &stops{stopped: map[string]bool{}, raiseAt: never} }
+func newStops() *stops { return &stops{stopped: map[string]string{}, raiseAt: never} }
 
-func (s *stops) has(instance string) bool { return s.stopped[instance] }
+func (s *stops) has(instance string) bool {
+	_, ok := s.stopped[instance]
+	return ok
+}
 
 // count is how many of the replicas have stopped.
 func (s *stops) count(replicas []string) (n int) {
 	for _, r := range replicas {
-		if s.stopped[r] {
+		if s.has(r) {
 			n++
 		}
 	}
 	return n
 }
 
-// add notes a stop and returns the note for the record, at most one a minute.
+// add notes a stop and returns the note for the record: at most one a minute,
+// and none for a repeat, of which there are many while a replica is in ERROR.
 func (s *stops) add(now time.Duration, key Key, ev Received) []Action {
-	s.stopped[ev.Message.Instance] = true
+	m := &ev.Message
+	repeat := s.has(m.Instance) && s.stopped[m.Instance] == m.Error
+	s.stopped[m.Instance] = m.Error
 	s.attempt = ev.Facts.Attempt
 	if s.raiseAt == never && s.count(ev.Facts.Replicas) == len(ev.Facts.Replicas) {
 		if s.wait == 0 {
@@ -42,11 +48,11 @@ func (s *stops) add(now time.Duration, key Key, ev Received) []Action {
 		}
 		s.raiseAt = now + s.wait
 	}
-	if s.noted && now < s.lastError+errorEvery {
+	if repeat || s.noted && now < s.lastError+errorEvery {
 		return nil
 	}
 	s.lastError, s.noted = now, true
-	return []Action{RecordError{key, ev.Message.Instance, ev.Message.Error}}
+	return []Action{RecordError{key, m.Instance, m.Error}}
 }
 
 // remove notes that an instance is consuming again: somebody is alive, and the

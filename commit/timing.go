@@ -14,7 +14,7 @@ var DefaultTiming = Timing{Hold: 3 * time.Second, CommitTimeout: 120 * time.Seco
 
 const (
 	// stoppedRepeat is how often segmentStoppedConsuming is said until it is
-	// acknowledged.
+	// acknowledged; after that, patience is.
 	stoppedRepeat = 10 * time.Second
 	// errorEvery is how often at most a segment's record takes a new last error.
 	errorEvery = time.Minute
