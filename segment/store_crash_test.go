@@ -156,10 +156,10 @@ func TestCrashInRemove(t *testing.T) {
 }
 
 func TestCrashInQuarantine(t *testing.T) {
-	keep, bad := randomBytes(500), randomBytes(PieceSize+5000)
+	keep, bad := randomBytes(500), randomBytes(5000)
 	disk := diskWith(t, keep, bad)
 	h, _ := find(openTestStore(t, disk), testName(1), bad)
-	flipBit(t, disk, h.File(), PieceSize+7)
+	flipBit(t, disk, h.File(), 4007)
 	damaged := readRaw(t, disk, h.File())
 
 	step := func(s *Store) error {

@@ -75,7 +75,7 @@ func TestVerifyOfATruncatedOrExtendedCopy(t *testing.T) {
 }
 
 func TestFlippedBitInASidecar(t *testing.T) {
-	data := randomBytes(3*PieceSize - 1000)
+	data := randomBytes(2*PieceSize - 1000)
 	for why, c := range map[string]struct {
 		at     int64
 		pieces []int
