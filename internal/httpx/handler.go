@@ -26,7 +26,7 @@ func Handler(log zerolog.Logger, h HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := RollingDeadline(w, stallMax)
 		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = &stallReader{ReadCloser: r.Body, rc: http.NewResponseController(w)}
+			r.Body = &stallReader{ReadCloser: r.Body, rc: http.NewResponseController(w), idle: stallMax}
 		}
 		defer func() {
 			if p := recover(); p != nil {

@@ -25,7 +25,7 @@ type ProgressWriter struct {
 // with progress. It keeps the kernel's send path (sendfile): what io.Copy and
 // http.ServeContent pass to ReadFrom reaches net/http in steps, as a bare
 // *os.File under a limit. The last deadline stays set for the final flush;
-// Serve clears it at the connection's next request.
+// net/http lifts it before the connection's next request.
 func RollingDeadline(w http.ResponseWriter, idle time.Duration) *ProgressWriter {
 	return &ProgressWriter{ResponseWriter: w, rc: http.NewResponseController(w), idle: idle}
 }
@@ -96,16 +96,19 @@ func (p *ProgressWriter) ReadFrom(src io.Reader) (n int64, err error) {
 // stallReader is a request's body whose read deadline moves on with progress.
 type stallReader struct {
 	io.ReadCloser
-	rc *http.ResponseController
+	rc    *http.ResponseController
+	idle  time.Duration
+	ended bool
 }
 
+// Read sets no deadline once the body has ended: from then on the server reads
+// the connection itself, to notice that the client went away, and a deadline
+// that struck there would end the request of a handler that takes its time.
 func (s *stallReader) Read(b []byte) (int, error) {
-	_ = s.rc.SetReadDeadline(time.Now().Add(stallMax))
-	n, err := s.ReadCloser.Read(b)
-	if err != nil {
-		// The server goes on reading, to notice that the client went away;
-		// that read must not fail because the handler takes its time.
-		_ = s.rc.SetReadDeadline(time.Time{})
+	if !s.ended {
+		_ = s.rc.SetReadDeadline(time.Now().Add(s.idle))
 	}
+	n, err := s.ReadCloser.Read(b)
+	s.ended = s.ended || err != nil
 	return n, err
 }

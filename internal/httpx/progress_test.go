@@ -3,6 +3,7 @@ package httpx
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -201,5 +202,60 @@ func TestShortFileEndsTheSend(t *testing.T) {
 	server.Close()
 	if n != progressStep*2 || err != nil || len(got) != progressStep*2 {
 		t.Fatalf("sent %d, %v, got %d", n, err, len(got))
+	}
+}
+
+// posting serves one POST whose body has a read deadline of idle, sends it what
+// the client sends, and returns what the handler does.
+func posting(t *testing.T, idle time.Duration, sent string, handle func(*http.Request) error) error {
+	t.Helper()
+	result := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &stallReader{ReadCloser: r.Body, rc: http.NewResponseController(w), idle: idle}
+		result <- handle(r)
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"+sent); err != nil {
+		t.Fatal(err)
+	}
+	return <-result
+}
+
+func TestSenderThatStopsIsCutOff(t *testing.T) {
+	err := posting(t, 20*time.Millisecond, "half", func(r *http.Request) error {
+		_, err := ReadBody(r, 100)
+		return err
+	})
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestSlowHandlerOutlivesTheReadDeadline(t *testing.T) {
+	const idle = 20 * time.Millisecond
+	err := posting(t, idle, "0123456789", func(r *http.Request) error {
+		if _, err := ReadBody(r, 100); errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil // a machine too slow to send ten bytes tells nothing
+		} else if err != nil {
+			return err
+		}
+		// A parser may well look for more.
+		if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			return fmt.Errorf("after the end: %d, %v", n, err)
+		}
+		select {
+		case <-r.Context().Done():
+			return r.Context().Err()
+		case <-time.After(3 * idle): // long enough for the deadline to strike
+			return nil
+		}
+	})
+	if err != nil {
+		t.Fatalf("the request ended with %v", err)
 	}
 }

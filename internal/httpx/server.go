@@ -67,10 +67,13 @@ func serve(ctx context.Context, log zerolog.Logger, ln net.Listener, h http.Hand
 	// Requests outlive ctx by the draining, and not longer.
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var handlers sync.WaitGroup // Close does not wait for them
-	defer handlers.Wait()
+	var handlers sync.RWMutex // held for reading by each that runs
+	defer func() {
+		handlers.Lock() // server.Close does not wait for them
+		handlers.Unlock()
+	}()
 	server := &http.Server{
-		Handler:           counted(&handlers, freshDeadlines(h)),
+		Handler:           holding(&handlers, h),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -96,19 +99,12 @@ func serve(ctx context.Context, log zerolog.Logger, ln net.Listener, h http.Hand
 	return nil
 }
 
-func counted(running *sync.WaitGroup, h http.Handler) http.Handler {
+// holding holds running for reading while h runs. (A WaitGroup would not do: a
+// last request may still arrive while the wait begins.)
+func holding(running *sync.RWMutex, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		running.Add(1)
-		defer running.Done()
-		h.ServeHTTP(w, r)
-	})
-}
-
-// freshDeadlines lifts the write deadline that the connection's previous
-// request has left behind (RollingDeadline).
-func freshDeadlines(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		running.RLock()
+		defer running.RUnlock()
 		h.ServeHTTP(w, r)
 	})
 }
