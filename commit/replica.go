@@ -18,7 +18,8 @@ import (
 //   - makes the machine when the image shows an IN_PROGRESS record that names
 //     this node, hands in the record (ImageChanged), and again whenever the
 //     record or the image's epoch changed;
-//   - offers each row just before it appends it. AppendRow: append it. SkipRow:
+//   - offers each row just before it appends it (reading the clock once a batch
+//     will do). AppendRow: append it. SkipRow:
 //     drop it, it is below the builder's position. LeaveRow: leave it and all
 //     that follow in the buffer; the reader goes on until the buffer is full;
 //   - says Fed after a run of rows, after each LeaveRow, and when the reader
@@ -38,7 +39,12 @@ import (
 // stopped; else it seeks. n may go on without the feed (sealing, downloading,
 // rebuilding from a private reader) beside n+1.
 //
-// The machine is dropped when Over reports true and its last actions are done.
+// After a restart of the node a committed segment whose file is not here can have
+// a machine too: it is born with a DONE record, downloads, and rebuilds when
+// nobody has the bytes. Fed, it catches up instead if the end is near.
+//
+// The machine is dropped once Over reports true, its last actions are done, and
+// no Seal runs (its result still says what becomes of the file).
 type Replica struct {
 	cfg   ReplicaConfig
 	state ReplicaState

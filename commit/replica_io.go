@@ -166,14 +166,15 @@ type SetAside struct{ Info segment.Info }
 
 // FreeRows says that a verified copy of the committed bytes is installed, or
 // that the segment is no longer this node's: the builder and the rows below the
-// segment's end may go. It is the machine's last action but for
-// SuccessorMayStart.
+// segment's end may go.
 type FreeRows struct{}
 
-// Restart throws the builder away, if there is one, and begins a new one at
-// From, the segment's start, fed by the stream from there. Private: the
+// Restart begins a new builder at From, the segment's start, fed by the stream
+// from there; what the old feed had fetched is not offered any more. Private: the
 // successor has the partition's feed by now, so this needs a reader of its own,
-// which ends when Consuming turns false.
+// which ends when Consuming turns false. The rows of the builder before are kept
+// until FreeRows all the same: if the stream has trimmed them meanwhile, they are
+// what there is to rebuild from.
 type Restart struct {
 	From    int64
 	Private bool
