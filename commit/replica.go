@@ -19,9 +19,9 @@ import (
 //     this node, hands in the record (ImageChanged), and again whenever the
 //     record or the image's epoch changed;
 //   - offers each row just before it appends it (reading the clock once a batch
-//     will do). AppendRow: append it. SkipRow:
-//     drop it, it is below the builder's position. LeaveRow: leave it and all
-//     that follow in the buffer; the reader goes on until the buffer is full;
+//     will do). AppendRow: append it. SkipRow: drop it, it is below the builder's
+//     position. LeaveRow: leave it and all that follow in the buffer; the reader
+//     goes on until the buffer is full;
 //   - says Fed after a run of rows, after each LeaveRow, and when the reader
 //     moved on without a row (offsets have gaps, and the next-fetch position
 //     counts). Offer never returns actions; what it led to comes out of the
