@@ -75,10 +75,13 @@ type Position struct {
 func Restore(at Position, records iter.Seq[Record]) (*Image, error) {
 	d := derivation{im: Empty(), forked: map[string]bool{}, seen: map[Key]struct{}{}}
 	for r := range records {
+		if d.im.Lookup(r.Key()) != nil {
+			return nil, broken("structure", r.Key(), "occurs twice")
+		}
 		if err := d.upsert(r); err != nil {
 			return nil, err
 		}
-		clear(d.seen) // the images's own records tell duplicates
+		clear(d.seen) // the image itself tells
 	}
 	d.im.next, d.im.epoch, d.im.time = at.Next, at.Epoch, at.Time
 	if d.im.leader != nil {

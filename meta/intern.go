@@ -1,6 +1,9 @@
 package meta
 
-import "unique"
+import (
+	"strings"
+	"unique"
+)
 
 // intern makes the record share the strings that a million others have too:
 // node ids, statuses, stream epochs. Without it a decoded image holds a copy
@@ -19,10 +22,21 @@ func intern(r Record) {
 		for i := range r.Locations {
 			r.Locations[i].Node = shared(r.Locations[i].Node)
 		}
+		r.shareName()
 	case *Node:
 		r.ID = shared(r.ID)
 		r.Zone = shared(r.Zone)
 		r.State = shared(r.State)
+	}
+}
+
+// shareName takes the name from a deep-store key, which holds it.
+func (s *Segment) shareName() {
+	for _, l := range s.Locations {
+		if at := strings.Index(l.URI, s.Name); at >= 0 {
+			s.Name = l.URI[at : at+len(s.Name)]
+			return
+		}
 	}
 }
 

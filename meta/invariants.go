@@ -103,7 +103,7 @@ func (im *Image) checkPartition(p *Partition) (found []Violation) {
 		if !p.continues(p.FirstRetained, p.NextOffset) {
 			fault("no segment in [%d, %d)", p.FirstRetained, p.NextOffset)
 		}
-	case done.StreamEpoch == p.StreamEpoch && done.Status != SegmentInProgress && done.End != p.NextOffset:
+	case done.StreamEpoch == p.StreamEpoch && done.Status != SegmentInProgress && !p.continues(done.End, p.NextOffset):
 		fault("segment %d ends at %d, nextOffset is %d", done.Seq, done.End, p.NextOffset)
 	}
 	if first := im.after(p.PartitionKey().Segment(-1)); first != nil && first.StreamEpoch == p.StreamEpoch &&
