@@ -252,7 +252,7 @@ func (m *follow) stepFetched(now time.Time, f fetched) []followAction {
 	if err != nil {
 		return m.halt(now, FollowFault, err)
 	}
-	early := len(batches) == 0 && f.highWatermark <= m.end.Offset && now.Sub(m.sentAt) < m.timing.poll/2
+	early := len(batches) == 0 && f.highWatermark <= m.leaderHW && now.Sub(m.sentAt) < m.timing.poll/2
 	m.failures, m.lastErr, m.snapshot = 0, nil, nil
 	m.leaderHW = max(m.leaderHW, f.highWatermark)
 	switch {

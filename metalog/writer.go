@@ -34,8 +34,8 @@ type WriterConfig struct {
 	// Committed, if set, is told of each batch once it is committed, in order and
 	// before those who waited for it are answered. It must not block.
 	Committed func(im *meta.Image, b *meta.Batch)
-	Logger  zerolog.Logger
-	Metrics *Metrics
+	Logger    zerolog.Logger
+	Metrics   *Metrics
 }
 
 // Writer is the one writer of the metadata: everything that changes it, on the

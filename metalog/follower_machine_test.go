@@ -1,0 +1,415 @@
+package metalog
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"github.com/shoalstore/shoal/meta"
+)
+
+var (
+	testTiming = followTiming{poll: 5 * time.Second, backOffMin: 100 * time.Millisecond, backOffMax: 5 * time.Second}
+	epochZero  = time.UnixMilli(0)
+)
+
+// bench is a machine on a table: what it asked for last, and what it delivered.
+type bench struct {
+	t         testing.TB
+	m         *follow
+	now       time.Time
+	next      followAction
+	delivered []actDeliver
+}
+
+// machineAt is a machine whose log holds batches, all of them committed.
+func machineAt(t testing.TB, batches ...*meta.Batch) *bench {
+	t.Helper()
+	im, end := meta.Empty(), Position{}
+	for _, b := range batches {
+		var err error
+		if im, err = im.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+		end = after(b)
+	}
+	b := &bench{t: t, now: epochZero, m: newFollow(testTiming, rand.New(rand.NewSource(1)), uuid.Nil, end, im)}
+	b.step(evStart{})
+	return b
+}
+
+// step steps the machine and checks that it asks for exactly one effect.
+func (b *bench) step(ev followEvent) *bench {
+	b.t.Helper()
+	b.next = nil
+	for _, a := range b.m.step(b.now, ev) {
+		if d, ok := a.(actDeliver); ok {
+			b.delivered = append(b.delivered, d)
+			continue
+		}
+		if b.next != nil {
+			b.t.Fatalf("%T and %T at once", b.next, a)
+		}
+		b.next = a
+	}
+	if b.next == nil {
+		b.t.Fatalf("nothing to do after %T", ev)
+	}
+	return b
+}
+
+func (b *bench) want(state FollowState, action string) *bench {
+	b.t.Helper()
+	if got := show(b.next); b.m.state != state || got != action {
+		b.t.Fatalf("%s, %s; want %s, %s (%v)", b.m.state, got, state, action, b.m.lastErr)
+	}
+	return b
+}
+
+func show(a followAction) string {
+	switch a := a.(type) {
+	case actFind:
+		return "find"
+	case actFetch:
+		return fmt.Sprintf("fetch %d after %d from %s as of %d", a.query.Offset, a.query.LastEpoch, a.url, *a.query.leaderEpoch)
+	case actStore:
+		return fmt.Sprintf("store %d..%d", a.entries[0].Batch.Offset, a.entries[len(a.entries)-1].Batch.Offset)
+	case actTruncate:
+		return fmt.Sprintf("truncate to %d", a.to)
+	case actWait:
+		return "wait"
+	}
+	return fmt.Sprintf("%T", a)
+}
+
+var leader1 = LeaderRef{URL: "http://one", Epoch: 1}
+
+func leaderAt(epoch int64) LeaderRef {
+	return LeaderRef{URL: fmt.Sprintf("http://%d", epoch), Epoch: epoch}
+}
+
+// frames is an answer of the leader of epoch with these batches.
+func (b *bench) frames(epoch, highWatermark int64, batches ...*meta.Batch) followEvent {
+	return evFetched{fetched{leader: leaderAt(epoch), highWatermark: highWatermark, frames: framesOf(b.t, batches...)}}
+}
+
+func TestFollowerFetchesStoresAndDelivers(t *testing.T) {
+	log := batchesOf(run{1, 3}, run{2, 2})
+	b := machineAt(t).want(FollowFinding, "find")
+	b.step(evLeader{leaderAt(2)}).want(FollowFetching, "fetch 0 after 0 from http://2 as of 2")
+	b.step(b.frames(2, 5, log[:3]...)).want(FollowStoring, "store 0..2")
+	if len(b.delivered) != 0 || b.m.image.Next() != 0 {
+		t.Fatal("delivered before it was stored")
+	}
+	b.step(evStored{}).want(FollowFetching, "fetch 3 after 1 from http://2 as of 2")
+	b.step(b.frames(2, 5, log[3:]...)).want(FollowStoring, "store 3..4")
+	b.step(evStored{}).want(FollowFetching, "fetch 5 after 2 from http://2 as of 2")
+	if len(b.delivered) != 2 || b.delivered[1].image.Next() != 5 || b.m.image != b.delivered[1].image {
+		t.Fatalf("%d deliveries", len(b.delivered))
+	}
+	want := []meta.Key{{Kind: meta.KindCluster}, {Kind: meta.KindLeader}, job(0, 0).Key(), job(1, 0).Key(), job(2, 0).Key()}
+	if got := b.delivered[0].touched; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("touched %v", got)
+	}
+	b.now = b.now.Add(5 * time.Second)
+	b.step(b.frames(2, 5)).want(FollowFetching, "fetch 5 after 2 from http://2 as of 2")
+}
+
+func TestFollowerShowsOnlyWhatIsCommitted(t *testing.T) {
+	log := batchesOf(run{1, 2}, run{2, 2})
+	b := machineAt(t)
+	b.step(evLeader{leaderAt(2)})
+	b.step(b.frames(2, 1, log...)).want(FollowStoring, "store 0..3")
+	b.step(evStored{}).want(FollowFetching, "fetch 4 after 2 from http://2 as of 2")
+	if len(b.delivered) != 1 || b.m.image.Next() != 1 {
+		t.Fatalf("the image is at %d, the high watermark at 1", b.m.image.Next())
+	}
+	b.step(b.frames(2, 3)).want(FollowFetching, "fetch 4 after 2 from http://2 as of 2")
+	if len(b.delivered) != 2 || b.m.image.Next() != 3 {
+		t.Fatalf("the image is at %d, the high watermark at 3", b.m.image.Next())
+	}
+}
+
+func TestFollowerAnswersToFailures(t *testing.T) {
+	failed := func(code string) evFetchFailed { return evFetchFailed{code: code, err: errors.New(code)} }
+	for _, c := range []struct {
+		code   string
+		state  FollowState
+		action string
+	}{
+		{CodeFencedLeaderEpoch, FollowFinding, "find"},
+		{CodeNotLeader, FollowFinding, "find"},
+		{CodeUnknownLeaderEpoch, FollowWaiting, "wait"},
+		{CodeNotAvailable, FollowWaiting, "wait"},
+		{"", FollowWaiting, "wait"},
+		{"INTERNAL", FollowWaiting, "wait"},
+		{CodeInvalidRequest, FollowWaiting, "wait"},
+		{CodeInconsistentClusterID, FollowFault, "wait"},
+	} {
+		t.Run(c.code, func(t *testing.T) {
+			b := machineAt(t, batchesOf(run{1, 3})...)
+			b.step(evLeader{leader1})
+			b.step(failed(c.code)).want(c.state, c.action)
+			if b.m.lastErr == nil {
+				t.Fatal("nothing is said of it")
+			}
+			if c.action == "wait" {
+				b.step(evTick{}).want(FollowFinding, "find")
+			}
+			b.step(evLeader{leader1}).want(FollowFetching, "fetch 3 after 1 from http://one as of 1")
+			// Twice in a row is never a circle without a wait.
+			b.step(failed(c.code))
+			if show(b.next) != "wait" {
+				t.Fatalf("again at once: %s", show(b.next))
+			}
+		})
+	}
+	b := machineAt(t)
+	b.step(evNoLeader{errors.New("nobody")}).want(FollowWaiting, "wait").step(evTick{}).want(FollowFinding, "find")
+}
+
+func TestFollowerBacksOffWithJitterUpToItsMost(t *testing.T) {
+	b := machineAt(t)
+	seen := map[time.Duration]bool{}
+	for i := range 20 {
+		b.step(evNoLeader{errors.New("nobody")})
+		d := b.next.(actWait).until.Sub(b.now)
+		most := min(testTiming.backOffMin<<i, testTiming.backOffMax)
+		if d < most/2 || d > most {
+			t.Fatalf("wait %d is %s, want between %s and %s", i, d, most/2, most)
+		}
+		seen[d] = true
+		b.now = b.now.Add(d)
+		b.step(evTick{})
+	}
+	if len(seen) < 15 {
+		t.Fatalf("%d different waits of 20", len(seen))
+	}
+	b.step(evLeader{leader1})
+	b.step(b.frames(1, 1, batchesOf(run{1, 1})...)).step(evStored{})
+	b.step(evFetchFailed{err: errors.New("away")})
+	if d := b.next.(actWait).until.Sub(b.now); d > testTiming.backOffMin {
+		t.Fatalf("after a success it waits %s", d)
+	}
+}
+
+func TestFollowerDoesNotSpinOnALeaderThatDoesNotHoldThePoll(t *testing.T) {
+	b := machineAt(t, batchesOf(run{1, 1})...)
+	b.step(evLeader{leader1})
+	b.step(b.frames(1, 1)).want(FollowWaiting, "wait")
+	if b.m.lastErr != nil || b.m.failures != 0 {
+		t.Fatal("it is no failure")
+	}
+}
+
+func TestFollowerRefusesAnswersThatDoNotContinueItsLog(t *testing.T) { // METALOG §5, 25
+	have := batchesOf(run{1, 3})
+	wrongTerm := batchAt(3, 1, false)
+	wrongTerm.Term = termOf(9)
+	back := batchAt(3, 1, false)
+	back.Time = 1
+	breaks := batchAt(3, 1, false)
+	breaks.Removals = []meta.Key{job(77, 0).Key()}
+	flipped := func(b *meta.Batch) []byte { f := framesOf(t, b); f[len(f)-9] ^= 1; return f }
+	for name, frames := range map[string][]byte{
+		"garbage":                  []byte(strings.Repeat("garbage ", 30)),
+		"a frame that is cut":      framesOf(t, batchAt(3, 1, false))[:50],
+		"a flipped bit":            flipped(batchAt(3, 1, false)),
+		"no batch in the frame":    AppendFrame(nil, []byte("what?")),
+		"an offset left out":       framesOf(t, batchAt(4, 1, false)),
+		"an offset again":          framesOf(t, batchAt(2, 1, false)),
+		"good, then an offset out": framesOf(t, batchAt(3, 1, false), batchAt(5, 1, false)),
+		"an epoch without leader":  framesOf(t, batchAt(3, 2, false)),
+		"another term":             framesOf(t, wrongTerm),
+		"time goes back":           framesOf(t, back),
+		"a broken invariant":       framesOf(t, breaks),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := machineAt(t, have...)
+			b.step(evLeader{leader1})
+			b.step(evFetched{fetched{leader: leader1, highWatermark: 9, frames: frames}}).want(FollowFault, "wait")
+			if b.m.lastErr == nil || b.m.end.Offset != 3 || b.m.image.Next() != 3 || len(b.delivered) != 0 {
+				t.Fatalf("log at %d, image at %d, error %v", b.m.end.Offset, b.m.image.Next(), b.m.lastErr)
+			}
+			// Alive: it asks again, and a good answer heals it.
+			b.step(evTick{}).step(evLeader{leader1}).want(FollowFetching, "fetch 3 after 1 from http://one as of 1")
+			b.step(b.frames(1, 4, batchAt(3, 1, false))).step(evStored{}).want(FollowFetching, "fetch 4 after 1 from http://one as of 1")
+			if b.m.lastErr != nil || b.m.image.Next() != 4 {
+				t.Fatalf("image at %d, error %v", b.m.image.Next(), b.m.lastErr)
+			}
+		})
+	}
+}
+
+func TestFollowerRefusesTheLogOfAnotherCluster(t *testing.T) {
+	m := newFollow(testTiming, rand.New(rand.NewSource(1)), uuid.New(), Position{}, meta.Empty())
+	b := &bench{t: t, m: m, now: epochZero}
+	b.step(evStart{}).step(evLeader{leader1})
+	if id := b.next.(actFetch).query.clusterID; id == nil || *id != m.cluster.String() {
+		t.Fatal("the fetch does not name the cluster")
+	}
+	b.step(b.frames(1, 1, batchesOf(run{1, 1})...)).want(FollowFault, "wait")
+}
+
+func TestFollowerIgnoresALeaderOfThePast(t *testing.T) {
+	b := machineAt(t, batchesOf(run{1, 1})...)
+	b.step(evLeader{leaderAt(3)})
+	b.step(b.frames(2, 2, batchAt(1, 1, false))).want(FollowWaiting, "wait")
+	if b.m.end.Offset != 1 {
+		t.Fatal("its batch was taken")
+	}
+}
+
+func TestFollowerThatNeedsASnapshotSaysSoAndKeepsItsImage(t *testing.T) {
+	b := machineAt(t, batchesOf(run{1, 3})...)
+	b.step(evLeader{leaderAt(2)})
+	b.step(evFetched{fetched{leader: leaderAt(2), highWatermark: 500, snapshot: snap(400, 2)}}).want(FollowNeedsSnapshot, "wait")
+	if b.m.snapshot.EndOffset != 400 || !strings.Contains(b.m.lastErr.Error(), b.m.snapshot.String()) || b.m.image.Next() != 3 {
+		t.Fatalf("snapshot %v, error %v", b.m.snapshot, b.m.lastErr)
+	}
+	b.step(evTick{}).want(FollowFinding, "find").step(evLeader{leaderAt(2)}).want(FollowFetching, "fetch 3 after 1 from http://2 as of 2")
+	b.step(b.frames(2, 4, batchAt(3, 2, true))).step(evStored{})
+	if b.m.snapshot != nil || b.m.lastErr != nil {
+		t.Fatal("it still asks for it")
+	}
+}
+
+func TestFollowerCutsWhatIsNotCommittedAndNothingElse(t *testing.T) {
+	log := batchesOf(run{1, 2}, run{2, 2}, run{4, 3})
+	for _, c := range []struct {
+		name      string
+		committed int64 // of the 7 batches here
+		diverging Diverging
+		want      string
+	}{
+		{"the leader's epoch ends in ours", 2, Diverging{2, 3}, "truncate to 3"},
+		{"our epoch ends first", 2, Diverging{2, 9}, "truncate to 4"},
+		{"an epoch that we do not have", 2, Diverging{3, 6}, "truncate to 4"},
+		{"to the high watermark", 3, Diverging{2, 3}, "truncate to 3"},
+		{"just below it", 4, Diverging{2, 3}, "fault"},
+		{"all the way", 2, Diverging{0, 0}, "fault"},
+		{"into an epoch that is committed", 3, Diverging{1, 9}, "fault"},
+		{"everything is committed", 7, Diverging{4, 6}, "fault"},
+		{"nothing to cut: another leader of that epoch", 2, Diverging{4, 7}, "fault"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := machineAt(t)
+			b.step(evLeader{leaderAt(4)})
+			b.step(b.frames(4, c.committed, log...)).step(evStored{})
+			b.step(evFetched{fetched{leader: leaderAt(4), highWatermark: c.committed, diverging: &c.diverging}})
+			if c.want == "fault" {
+				b.want(FollowFault, "wait")
+				if b.m.image.Next() != c.committed || b.m.end.Offset != 7 {
+					t.Fatal("something was cut")
+				}
+				return
+			}
+			b.want(FollowTruncating, c.want)
+			to := b.next.(actTruncate).to
+			b.step(evTruncated{to: to}).want(FollowFetching, fmt.Sprintf("fetch %d after %d from http://4 as of 4", to, log[to-1].Epoch))
+			// What replaces it.
+			b.step(b.frames(5, to+1, batchAt(to, 5, true))).step(evStored{})
+			if b.m.image.Next() != to+1 || b.m.image.Epoch() != 5 {
+				t.Fatalf("the image is at %d of epoch %d", b.m.image.Next(), b.m.image.Epoch())
+			}
+		})
+	}
+}
+
+func TestFollowerTriesAgainWhenItsDiskRefuses(t *testing.T) {
+	b := machineAt(t)
+	b.step(evLeader{leader1}).step(b.frames(1, 2, batchesOf(run{1, 2})...))
+	b.step(evStored{errors.New("disk full")}).want(FollowWaiting, "wait")
+	if b.m.end.Offset != 0 || b.m.image.Next() != 0 {
+		t.Fatal("taken for stored")
+	}
+	b.step(evTick{}).step(evLeader{leader1}).want(FollowFetching, "fetch 0 after 0 from http://one as of 1")
+}
+
+// Whatever comes, in whatever order the outside can make of it, the machine asks for
+// one effect, never delivers what is not stored or goes back, and ends at the leader's
+// log when it is answered properly.
+func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
+	log := batchesOf(run{1, 4}, run{2, 3}, run{5, 4})
+	size := int64(len(log))
+	rapid.Check(t, func(rt *rapid.T) {
+		b := machineAt(t, log[:rapid.IntRange(0, len(log)).Draw(rt, "have")]...)
+		stored := b.m.end.Offset
+		shown := b.m.image.Next()
+		answer := func(honest bool) followEvent {
+			switch a := b.next.(type) {
+			case actFind:
+				if !honest && rapid.Bool().Draw(rt, "no leader") {
+					return evNoLeader{errors.New("nobody")}
+				}
+				return evLeader{leaderAt(5)}
+			case actWait:
+				b.now = a.until
+				return evTick{}
+			case actStore:
+				if !honest && rapid.Bool().Draw(rt, "disk full") {
+					return evStored{errors.New("disk full")}
+				}
+				stored = after(a.entries[len(a.entries)-1].Batch).Offset
+				return evStored{}
+			case actTruncate:
+				if a.to < shown {
+					rt.Fatalf("cut to %d, %d were shown", a.to, shown)
+				}
+				stored = a.to
+				return evTruncated{to: a.to}
+			}
+			at := b.next.(actFetch).query.Offset
+			if at != stored {
+				rt.Fatalf("fetch from %d, the log ends at %d", at, stored)
+			}
+			kind := 0
+			if !honest {
+				kind = rapid.IntRange(0, 5).Draw(rt, "answer")
+			}
+			switch kind {
+			case 1:
+				return evFetchFailed{code: rapid.SampledFrom([]string{"", CodeNotLeader, CodeFencedLeaderEpoch, CodeUnknownLeaderEpoch}).Draw(rt, "code"), err: errors.New("no")}
+			case 2:
+				return evFetched{fetched{leader: leaderAt(5), frames: rapid.SliceOf(rapid.Byte()).Draw(rt, "garbage")}}
+			case 3:
+				return evFetched{fetched{leader: leaderAt(5), diverging: &Diverging{rapid.Int64Range(0, 6).Draw(rt, "epoch"), rapid.Int64Range(0, size).Draw(rt, "end")}}}
+			case 4:
+				return evFetched{fetched{leader: leaderAt(5), snapshot: snap(size, 5)}}
+			}
+			n := rapid.Int64Range(min(1, size-at), size-at).Draw(rt, "batches")
+			hw := size
+			if !honest {
+				hw = rapid.Int64Range(0, size).Draw(rt, "high watermark")
+			}
+			b.now = b.now.Add(testTiming.poll)
+			return b.frames(5, hw, log[at:at+n]...)
+		}
+		step := func(honest bool) {
+			ev := answer(honest)
+			before := len(b.delivered)
+			b.step(ev)
+			for _, d := range b.delivered[before:] {
+				if d.image.Next() <= shown || d.image.Next() > stored {
+					rt.Fatalf("delivered up to %d after %d; stored up to %d", d.image.Next(), shown, stored)
+				}
+				shown = d.image.Next()
+			}
+		}
+		for range rapid.IntRange(0, 40).Draw(rt, "steps") {
+			step(false)
+		}
+		for range 100 {
+			step(true)
+		}
+		if shown != size || b.m.lastErr != nil {
+			rt.Fatalf("in the end the image is at %d of %d: %v", shown, size, b.m.lastErr)
+		}
+	})
+}

@@ -1,0 +1,507 @@
+package metalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/meta"
+)
+
+// world is the network of these tests: leaders by host name, over pipes, so that it
+// works inside a synctest bubble.
+type world struct {
+	mu      sync.Mutex
+	hosts   map[string]http.Handler
+	leader  LeaderRef
+	servers sync.WaitGroup
+}
+
+func newWorld() *world { return &world{hosts: map[string]http.Handler{}} }
+
+// put makes h answer for a host; nil takes the host away.
+func (w *world) put(host string, h http.Handler) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hosts[host] = h
+}
+
+func (w *world) lead(host string, epoch int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leader = LeaderRef{URL: "http://" + host, Epoch: epoch}
+}
+
+func (w *world) find(context.Context) (LeaderRef, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leader.URL == "" {
+		return LeaderRef{}, errors.New("nobody leads")
+	}
+	return w.leader, nil
+}
+
+// dial makes one connection, served until it is closed.
+func (w *world) dial(_ context.Context, _, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	h := w.hosts[host]
+	w.mu.Unlock()
+	if h == nil {
+		return nil, fmt.Errorf("dial %s: %w", host, syscall.ECONNREFUSED)
+	}
+	client, server := net.Pipe()
+	closed := make(chan struct{})
+	l := &oneConn{conn: &notifyingConn{Conn: server, closed: sync.OnceFunc(func() { close(closed) })}, closed: closed}
+	w.servers.Go(func() { http.Serve(l, h) })
+	return client, nil
+}
+
+// oneConn is a listener that accepts one connection and ends when that is closed.
+type oneConn struct {
+	conn   net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (conn net.Conn, err error) {
+	l.once.Do(func() { conn = l.conn })
+	if conn == nil {
+		<-l.closed
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
+
+type notifyingConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *notifyingConn) Close() error { c.closed(); return c.Conn.Close() }
+
+// running is a follower under test, with all that it delivered.
+type running struct {
+	*Follower
+	stop func() error
+
+	mu        sync.Mutex
+	delivered []actDeliver
+}
+
+func (w *world) config(disk vfs.FS) FollowerConfig {
+	transport := &http.Transport{DialContext: w.dial}
+	return FollowerConfig{
+		FS: disk, Dir: "metadata", Find: w.find, FileBytes: 2000,
+		Rand:   rand.New(rand.NewSource(1)),
+		Client: &httpx.Client{HTTP: &http.Client{Transport: transport}},
+	}
+}
+
+// follow starts a follower on disk. Its stop also closes it.
+func (w *world) follow(t *testing.T, disk vfs.FS) *running {
+	t.Helper()
+	cfg := w.config(disk)
+	r := &running{}
+	cfg.Deliver = func(im *meta.Image, touched []meta.Key) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.delivered = append(r.delivered, actDeliver{im, touched})
+	}
+	f, err := OpenFollower(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Follower = f
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- f.Run(ctx) }()
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		err := errors.Join(<-result, f.Close(), f.Close())
+		cfg.Client.Close()
+		w.servers.Wait()
+		return err
+	})
+	return r
+}
+
+// deliveries checks the order of what was delivered and returns it.
+func (r *running) deliveries(t *testing.T) []actDeliver {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, d := range r.delivered {
+		if (d.touched == nil) != (i == 0) || i > 0 && d.image.Next() <= r.delivered[i-1].image.Next() {
+			t.Fatalf("delivery %d is of image %d with %d keys", i, d.image.Next(), len(d.touched))
+		}
+	}
+	return slices.Clone(r.delivered)
+}
+
+// sameImage compares records and position.
+func sameImage(a, b *meta.Image) bool {
+	return a.Next() == b.Next() && a.Epoch() == b.Epoch() && a.LastTerm() == b.LastTerm() &&
+		reflect.DeepEqual(slices.Collect(a.Records()), slices.Collect(b.Records()))
+}
+
+func imageOf(t *testing.T, l *Log) *meta.Image {
+	t.Helper()
+	im, err := Replay(l, meta.Empty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return im
+}
+
+func TestFollowerCatchesUpAndFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l, disk := newWorld(), logOf(t, run{1, 40}), vfs.NewMem()
+		w.put("one", serverOf(l, nil, nil))
+		w.lead("one", 1)
+		f := w.follow(t, disk)
+		synctest.Wait()
+		if !sameImage(f.Image(), imageOf(t, l)) {
+			t.Fatalf("the follower is at %d: %+v", f.Image().Next(), f.Status())
+		}
+		appendAll(t, l, batchAt(40, 1, false))
+		synctest.Wait() // no time passes: the poll is answered at once
+		got := f.deliveries(t)
+		last := got[len(got)-1]
+		if last.image.Next() != 41 || len(last.touched) != 1 || last.touched[0] != job(40, 0).Key() {
+			t.Fatalf("delivered %d, touching %v", last.image.Next(), last.touched)
+		}
+		if st := f.Status(); st.State != FollowFetching || st.Applied != 41 || st.LeaderHighWatermark != 41 || st.Err != nil || st.Leader.Epoch != 1 {
+			t.Fatalf("status %+v", st)
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+		// A restart begins where the cache ends, without a leader.
+		w.put("one", nil)
+		f = w.follow(t, disk)
+		synctest.Wait()
+		if got := f.deliveries(t); len(got) != 1 || !sameImage(got[0].image, imageOf(t, l)) {
+			t.Fatalf("%d deliveries from the cache", len(got))
+		}
+		if st := f.Status(); st.State != FollowWaiting || st.Err == nil {
+			t.Fatalf("status %+v", st)
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestFollowerMovesToTheNextLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 3})
+		one := serverOf(l, nil, nil)
+		w.put("one", one)
+		w.lead("one", 1)
+		f := w.follow(t, vfs.NewMem())
+		synctest.Wait()
+		// Deposed in mid-poll; its successor has written more.
+		next := logOf(t, run{1, 4}, run{2, 2})
+		w.put("two", serverOf(next, nil, nil))
+		w.lead("two", 2)
+		one.SetStanding(Standing{Cluster: testCluster, Epoch: 2, URL: "http://two"})
+		synctest.Wait()
+		if !sameImage(f.Image(), imageOf(t, next)) {
+			t.Fatalf("the follower is at %d: %+v", f.Image().Next(), f.Status())
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestFollowerOutlivesALeaderThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 3})
+		f := w.follow(t, vfs.NewMem())
+		time.Sleep(time.Hour)
+		if st := f.Status(); st.State != FollowWaiting || st.Err == nil || !strings.Contains(st.Err.Error(), "nobody leads") {
+			t.Fatalf("status %+v", st)
+		}
+		silent, wake := stalling()
+		w.put("one", silent)
+		w.lead("one", 1)
+		time.Sleep(30 * time.Second)
+		if st := f.Status(); st.Err == nil || !strings.Contains(st.Err.Error(), errIdle.Error()) {
+			t.Fatalf("a leader that says nothing: %+v", st)
+		}
+		w.put("one", serverOf(l, nil, nil))
+		wake()
+		time.Sleep(30 * time.Second)
+		if st := f.Status(); st.Applied != 3 || st.Err != nil {
+			t.Fatalf("status %+v", st)
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// stalling is a leader that takes requests and never answers, until it is told to.
+func stalling() (h http.Handler, wake func()) {
+	woken := make(chan struct{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-woken:
+		case <-r.Context().Done():
+		}
+		panic(http.ErrAbortHandler)
+	}), sync.OnceFunc(func() { close(woken) })
+}
+
+func TestFollowerSurvivesGarbage(t *testing.T) { // METALOG §5, 25
+	answer := func(header map[string]string, body string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(HeaderLeaderEpoch, "1")
+			w.Header().Set(HeaderHighWatermark, "9")
+			w.Header().Set("Content-Type", ContentTypeFrames)
+			for k, v := range header {
+				w.Header().Set(k, v)
+			}
+			w.Write([]byte(body))
+		})
+	}
+	for name, h := range map[string]http.Handler{
+		"frames":                  answer(nil, "garbage, not frames at all"),
+		"a cut frame":             answer(nil, string(framesOf(t, batchAt(3, 1, false))[:40])),
+		"JSON of nothing":         answer(map[string]string{"Content-Type": "application/json"}, "{}"),
+		"JSON of both":            answer(map[string]string{"Content-Type": "application/json"}, `{"snapshot":{"endOffset":1},"diverging":{"epoch":1}}`),
+		"no JSON":                 answer(map[string]string{"Content-Type": "application/json"}, "{"),
+		"another type":            answer(map[string]string{"Content-Type": "text/html"}, "<html>"),
+		"no epoch":                answer(map[string]string{HeaderLeaderEpoch: ""}, ""),
+		"no high watermark":       answer(map[string]string{HeaderHighWatermark: "many"}, ""),
+		"more bytes than a fetch": answer(nil, strings.Repeat("x", answerBytesMax+1)),
+		"an error page":           http.NotFoundHandler(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, l := newWorld(), logOf(t, run{1, 3})
+				w.put("one", serverOf(l, nil, nil))
+				w.lead("one", 1)
+				f := w.follow(t, vfs.NewMem())
+				synctest.Wait()
+				w.put("two", h)
+				w.put("one", h)
+				w.lead("two", 1)
+				time.Sleep(time.Minute)
+				// Its connection to the old leader stays; make that one go too.
+				f.cfg.Client.Close()
+				appendAll(t, l, batchAt(3, 1, false))
+				time.Sleep(time.Minute)
+				before := f.Image().Next()
+				if before < 3 || before > 4 {
+					t.Fatalf("the image is at %d", before)
+				}
+				w.put("one", serverOf(l, nil, nil))
+				w.lead("one", 1)
+				time.Sleep(time.Minute)
+				if st := f.Status(); st.Applied != 4 || st.Err != nil {
+					t.Fatalf("not healed: %+v", st)
+				}
+				if err := f.stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+func TestFollowerSetsADamagedCacheAsideAndFetchesAgain(t *testing.T) {
+	for name, damage := range map[string]func(*testing.T, vfs.FS){
+		"a flipped bit": func(t *testing.T, fs vfs.FS) { patch(t, fs, "metadata/00000000000000000000.log", flip(300)) },
+		"its beginning is gone": func(t *testing.T, fs vfs.FS) {
+			if err := fs.Remove("metadata/00000000000000000000.log"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a newer format": func(t *testing.T, fs vfs.FS) {
+			patch(t, fs, "metadata/00000000000000000000.log", func(b []byte) []byte { b[8] = 9; return b })
+		},
+		"batches that do not apply": func(t *testing.T, fs vfs.FS) {
+			l, err := OpenLog(fs, LogOptions{Dir: "metadata"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := batchAt(l.End(), 1, false)
+			b.Removals = []meta.Key{job(99, 0).Key()}
+			appendAll(t, l, b)
+			l.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, l, disk := newWorld(), logOf(t, run{1, 30}), vfs.NewMem()
+				w.put("one", serverOf(l, nil, nil))
+				w.lead("one", 1)
+				for range 2 { // the second time there is an older one aside
+					f := w.follow(t, disk)
+					synctest.Wait()
+					if !sameImage(f.Image(), imageOf(t, l)) {
+						t.Fatalf("the follower is at %d", f.Image().Next())
+					}
+					if err := f.stop(); err != nil {
+						t.Fatal(err)
+					}
+					damage(t, disk)
+				}
+				f := w.follow(t, disk)
+				synctest.Wait()
+				if got := f.deliveries(t); got[0].image.Next() != 0 || !sameImage(f.Image(), imageOf(t, l)) {
+					t.Fatalf("it began at %d and is at %d", got[0].image.Next(), f.Image().Next())
+				}
+				if err := f.stop(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := disk.Stat("metadata.corrupt"); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+func TestFollowerRefusesACacheOfAnotherCluster(t *testing.T) {
+	disk := vfs.NewMem()
+	l, err := OpenLog(disk, LogOptions{Dir: "metadata"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendAll(t, l, batchesOf(run{1, 2})...)
+	l.Close()
+	cfg := newWorld().config(disk)
+	cfg.Cluster = uuid.New()
+	if _, err := OpenFollower(cfg); err == nil || !strings.Contains(err.Error(), cfg.Cluster.String()) || !strings.Contains(err.Error(), testCluster.String()) {
+		t.Fatalf("error %v", err)
+	}
+	if _, err := disk.Stat("metadata"); err != nil {
+		t.Fatal("it was set aside")
+	}
+}
+
+func TestFollowerEndsWhenItsCacheIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 3})
+		w.put("one", serverOf(l, nil, nil))
+		w.lead("one", 1)
+		var broken bool
+		var mu sync.Mutex
+		f := w.follow(t, vfs.WithFaults(vfs.NewMem(), func(op vfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if broken && op.Kind == vfs.OpSync {
+				return syscall.EIO
+			}
+			return nil
+		}))
+		synctest.Wait()
+		mu.Lock()
+		broken = true
+		mu.Unlock()
+		appendAll(t, l, batchAt(3, 1, false))
+		synctest.Wait()
+		if f.Image().Next() != 3 {
+			t.Fatal("it shows what is not durable")
+		}
+		if err := f.stop(); !errors.Is(err, ErrPoisoned) || !errors.Is(err, syscall.EIO) {
+			t.Fatalf("run: %v", err)
+		}
+	})
+}
+
+func TestFollowerWaitsOutAFullDisk(t *testing.T) { // METALOG §5, 37
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 30})
+		w.put("one", serverOf(l, nil, nil))
+		w.lead("one", 1)
+		space := vfs.WithSpace(vfs.NewMem(), 300)
+		f := w.follow(t, space)
+		time.Sleep(time.Minute)
+		if st := f.Status(); st.Applied != 0 || !errors.Is(st.Err, syscall.ENOSPC) {
+			t.Fatalf("status %+v", st)
+		}
+		space.Add(1 << 20)
+		time.Sleep(time.Minute)
+		if st := f.Status(); st.Applied != 30 || st.Err != nil {
+			t.Fatalf("status %+v", st)
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// METALOG §5, 36, of a cache: after a power cut at any moment it is a prefix of the
+// leader's log, or is set aside, and then the follower is where the leader is.
+func TestPowerCutUnderAFollower(t *testing.T) {
+	l := logOf(t, run{1, 25}, run{2, 5})
+	w := newWorld()
+	w.put("one", serverOf(l, nil, nil))
+	w.lead("one", 2)
+	follow := func(fs vfs.FS, until int64) error {
+		cfg := w.config(fs)
+		// A failed fsync ends Run; other failures would be waited out for ever.
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		cfg.Deliver = func(im *meta.Image, _ []meta.Key) {
+			if im.Next() >= until {
+				cancel()
+			}
+		}
+		cfg.BackOffMin, cfg.BackOffMax = time.Microsecond, time.Millisecond
+		cfg.Find = func(ctx context.Context) (LeaderRef, error) {
+			if _, err := fs.Stat("."); err != nil {
+				cancel()
+			}
+			return w.find(ctx)
+		}
+		f, err := OpenFollower(cfg)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(f.Run(ctx), f.Close())
+		cfg.Client.Close()
+		return err
+	}
+	for crash := range vfs.CrashPoints(vfs.NewMem(), func(fs vfs.FS) error { return follow(fs, 30) }) {
+		t.Run(crash.String(), func(t *testing.T) {
+			if err := follow(crash.Disk, 30); err != nil {
+				t.Fatal(err)
+			}
+			again, err := OpenLog(crash.Disk, LogOptions{Dir: "metadata"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			if !sameImage(imageOf(t, again), imageOf(t, l)) {
+				t.Fatal("the cache is not the leader's log")
+			}
+		})
+	}
+	w.servers.Wait()
+}
