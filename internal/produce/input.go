@@ -253,7 +253,7 @@ func newSource(r io.Reader, mustBeZip bool) (*source, error) {
 		return s, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("not gzip: %w", err)
 	}
 	s.zip = zip
 	s.lines = bufio.NewReaderSize(zip, partBytes)

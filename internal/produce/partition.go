@@ -3,12 +3,15 @@ package produce
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
 
 	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/stream"
 )
 
 const openFlags = os.O_RDWR | os.O_CREATE
@@ -36,6 +39,64 @@ type partition struct {
 	// The replay of an input: rows that are in the file already.
 	skip   int64
 	replay *bufio.Reader
+}
+
+// openPartition opens or makes a partition's file, and cuts a torn last line.
+func openPartition(fsys vfs.FS, name string) (*partition, error) {
+	f, err := fsys.OpenFile(name, openFlags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	part, err := newPartition(f, path.Join(fsys.String(), name))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return part, nil
+}
+
+func newPartition(f vfs.File, name string) (*partition, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	// What is there may never have been synced; the first sync settles it.
+	p := &partition{file: f, name: name, written: info.Size(), dirty: true}
+	return p, p.cut(info.Size())
+}
+
+// cut drops what follows the last newline in the first size bytes.
+func (p *partition) cut(size int64) (err error) {
+	p.end.Lines, p.end.Bytes, err = stream.CountLines(context.Background(), p.file, size)
+	if err != nil {
+		return fmt.Errorf("%s: counting lines: %w", p.name, err)
+	}
+	if p.end.Bytes < p.written {
+		if err := p.file.Truncate(p.end.Bytes); err != nil {
+			return fmt.Errorf("%s: cutting a torn line: %w", p.name, err)
+		}
+		p.written = p.end.Bytes
+	}
+	return nil
+}
+
+// cutAtZero cuts the line that has the first zero byte at or after from, and
+// all that follow it.
+func (p *partition) cutAtZero(from int64) error {
+	buf := make([]byte, bufferBytes)
+	for at := from; at < p.written; {
+		n, err := p.file.ReadAt(buf[:min(bufferBytes, p.written-at)], at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if i := bytes.IndexByte(buf[:n], 0); i >= 0 {
+			return p.cut(at + int64(i))
+		}
+		if n == 0 {
+			return nil
+		}
+		at += int64(n)
+	}
+	return nil
 }
 
 // resume makes the next rows up to the file's end, counted from base, be

@@ -22,7 +22,6 @@
 package produce
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -112,7 +111,31 @@ func (p *Producer) open() (err error) {
 		}
 		p.partitions = append(p.partitions, part)
 	}
+	if err := p.cutHoles(); err != nil {
+		return err
+	}
 	return p.fs.SyncDir(p.cfg.Path)
+}
+
+// cutHoles undoes what a power cut can do to rows that were not synced: parts of
+// a file that read as zeros, newlines among them, with good rows behind. What
+// follows the first zero is cut off; Run makes it again from the input. It is
+// done before anybody reads the stream. Live rows cannot be made again, and so
+// stay as they are.
+func (p *Producer) cutHoles() error {
+	n := len(p.state.Inputs)
+	if n == 0 || p.state.Inputs[n-1].Live || p.state.Inputs[n-1].Complete {
+		return nil
+	}
+	for i, base := range p.state.Inputs[n-1].Base {
+		if i == len(p.partitions) {
+			break
+		}
+		if err := p.partitions[i].cutAtZero(base.Bytes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openEpoch reads stream.id, or makes it.
@@ -218,34 +241,3 @@ func (p *Producer) marks() []mark {
 }
 
 func (p *Producer) name(file string) string { return path.Join(p.cfg.Path, file) }
-
-// openPartition opens or makes a partition's file, and cuts a torn last line.
-func openPartition(fsys vfs.FS, name string) (*partition, error) {
-	f, err := fsys.OpenFile(name, openFlags, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	part, err := newPartition(f, path.Join(fsys.String(), name))
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return part, nil
-}
-
-func newPartition(f vfs.File, name string) (*partition, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	lines, end, err := stream.CountLines(context.Background(), f, info.Size())
-	if err != nil {
-		return nil, fmt.Errorf("%s: counting lines: %w", name, err)
-	}
-	if end < info.Size() {
-		if err := f.Truncate(end); err != nil {
-			return nil, fmt.Errorf("%s: cutting the torn last line: %w", name, err)
-		}
-	}
-	// What is there may never have been synced; the first sync settles it.
-	return &partition{file: f, name: name, end: mark{Lines: lines, Bytes: end}, written: end, dirty: true}, nil
-}

@@ -17,7 +17,8 @@ import (
 type Options struct {
 	// Append allows an input to follow another one.
 	Append bool
-	// Progress, if set, is called about ten times a second and at the end.
+	// Progress, if set, is called about ten times a second, whenever a live
+	// input pauses, and at the end.
 	Progress func(Progress)
 }
 
@@ -70,12 +71,13 @@ type run struct {
 func (r *run) run(ctx context.Context) error {
 	rec := record{Source: r.in.String(), Live: r.in.Live(), Files: r.in.ids(),
 		Partitions: r.p.cfg.Partitions, Key: r.p.cfg.Key, Base: r.p.marks()}
-	plan, err := r.p.state.decide(rec, r.p.Lines(), r.opts.Append)
+	plan, rows, err := r.p.state.decide(rec, r.p.Lines(), r.opts.Append)
 	if err != nil {
 		return err
 	}
 	switch plan {
 	case planDone:
+		r.progress.Rows, r.progress.Skipped, r.progress.InputBytes = rows, rows, r.progress.InputSize
 		return nil
 	case planBegin:
 		err = r.p.remember(rec)
@@ -100,7 +102,7 @@ func (r *run) run(ctx context.Context) error {
 // all takes the rows of the whole input.
 func (r *run) all(ctx context.Context) error {
 	if live := r.in.live; live != nil {
-		live.ctx, live.idle = ctx, func() error { r.tell(false); return r.p.settle() }
+		live.ctx, live.idle = ctx, func() error { r.tell(true); return r.p.settle() }
 		src, err := newSource(live, false)
 		if err == nil {
 			err = r.rows(ctx, src)

@@ -115,9 +115,11 @@ const (
 //
 // An input is the same if its files begin with those remembered, in order, and
 // only the last of them has grown: rows are then added at the end only.
-func (s state) decide(in record, lines []int64, appendIt bool) (plan, error) {
+//
+// For planDone rows is the number of the input's rows.
+func (s state) decide(in record, lines []int64, appendIt bool) (p plan, rows int64, err error) {
 	if in.Live {
-		return planBegin, nil
+		return planBegin, 0, nil
 	}
 	last := len(s.Inputs) - 1
 	for i := last; i >= 0; i-- {
@@ -128,27 +130,27 @@ func (s state) decide(in record, lines []int64, appendIt bool) (plan, error) {
 		unchanged := slices.EqualFunc(have.Files, in.Files, func(a, b fileID) bool { return a.SizeBytes == b.SizeBytes })
 		switch {
 		case have.Complete && unchanged && (i < last || have.holds(lines)):
-			return planDone, nil
+			return planDone, have.Rows, nil
 		case i < last:
-			return 0, &OtherInputError{Source: in.Source, Last: s.Inputs[last].Source,
+			return 0, 0, &OtherInputError{Source: in.Source, Last: s.Inputs[last].Source,
 				Why: "it was begun before that one and has rows that are not in the stream; a stream can only continue its last input"}
 		case have.Partitions != in.Partitions || have.Key != in.Key:
-			return 0, &SpreadChangedError{Source: in.Source, Was: have.spread(), Now: in.spread()}
+			return 0, 0, &SpreadChangedError{Source: in.Source, Was: have.spread(), Now: in.spread()}
 		}
-		return planResume, nil
+		return planResume, 0, nil
 	}
 	if appendIt {
-		return planBegin, nil
+		return planBegin, 0, nil
 	}
 	if last >= 0 {
-		return 0, &OtherInputError{Source: in.Source, Last: s.Inputs[last].Source, Why: "append must be asked for"}
+		return 0, 0, &OtherInputError{Source: in.Source, Last: s.Inputs[last].Source, Why: "append must be asked for"}
 	}
 	for _, n := range lines {
 		if n > 0 {
-			return 0, &OtherInputError{Source: in.Source, Last: "an unknown input", Why: "append must be asked for"}
+			return 0, 0, &OtherInputError{Source: in.Source, Last: "an unknown input", Why: "append must be asked for"}
 		}
 	}
-	return planBegin, nil
+	return planBegin, 0, nil
 }
 
 func (r *record) continuedBy(files []fileID) bool {
