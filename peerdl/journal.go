@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/segment"
@@ -25,18 +24,9 @@ const (
 
 var errBadJournal = errors.New("peerdl: not the journal of this download")
 
-// JournalName is the name of the journal of a .part.
-func JournalName(part string) string { return strings.TrimSuffix(part, ".part") + ".journal" }
-
-// CheckJournal says of what resource a journal is. A sweep at start keeps the
-// .part files whose journal passes.
-func CheckJournal(data []byte) (digest segment.Digest, size int64, err error) {
-	digest, pieces, err := decodeJournal(data)
-	if err != nil {
-		return digest, 0, err
-	}
-	return digest, pieces.Size, nil
-}
+// JournalName is the name of the journal of a .part. The segment store goes by it
+// when it decides at start which downloads to keep.
+func JournalName(part string) string { return part + ".journal" }
 
 func encodeJournal(digest segment.Digest, pieces *segment.Pieces) ([]byte, error) {
 	sidecar, err := pieces.MarshalBinary()

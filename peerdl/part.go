@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 
@@ -21,7 +22,15 @@ import (
 // file again costs half a second a gigabyte; a note would save that only on a
 // resume, and would have to be believed.
 func openPart(ctx context.Context, fsys vfs.FS, name string, pieces *segment.Pieces) (vfs.File, []bool, error) {
-	f, err := fsys.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	open := func() (vfs.File, error) { return fsys.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644) }
+	f, err := open()
+	if errors.Is(err, fs.ErrPermission) {
+		// A publish makes the file read-only before it renames it. One that was
+		// killed in between must not end all downloads of this segment.
+		if err = fsys.Chmod(name, 0o644); err == nil {
+			f, err = open()
+		}
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("peerdl: open %s on %s: %w", name, fsys, err)
 	}

@@ -244,7 +244,7 @@ func TestLimiter(t *testing.T) {
 
 // The pin is held as long as bytes go out, and no longer.
 func TestServePinsWhileSending(t *testing.T) {
-	b := newBlob(t, mustOS(t), 64<<20) // more than any socket buffer takes
+	b := newBlob(t, mustOS(t), 32<<20) // more than any socket buffer takes
 	b.released = make(chan struct{}, 1)
 	src := b.peer(t, "a", nil)
 	client := &http.Client{Transport: NewTransport()}
