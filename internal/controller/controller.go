@@ -22,10 +22,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/httpx"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/stream"
 )
 
 // Config is what a controller is started with.
@@ -80,8 +82,8 @@ type Controller struct {
 	reg     *prometheus.Registry
 	logs    *metalog.Metrics
 	nodes   *httpx.Client
-	streams *streams
-	deep    *deepStores
+	streams *stream.Opener
+	deep    *deepstore.Opener
 	shell   *shell
 
 	mu       sync.Mutex
@@ -126,8 +128,8 @@ func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
 	if c.cfg.ID == "" {
 		c.cfg.ID = c.url
 	}
-	c.streams = newStreams(cfg.StreamRoot)
-	c.deep = newDeepStores(cfg.DeepStoreRoots)
+	c.streams = stream.NewOpener(cfg.StreamRoot)
+	c.deep = deepstore.NewOpener(cfg.DeepStoreRoots)
 	c.shell = newShell(log, c)
 	c.nodes = &httpx.Client{Token: cfg.ClusterToken}
 	c.logs = metalog.NewMetrics(c.reg)

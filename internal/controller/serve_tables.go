@@ -50,7 +50,7 @@ func (c *Controller) readConfig(r *http.Request) (*meta.Config, error) {
 		return nil, err
 	}
 	var faults config.Faults
-	if _, err := c.streams.source(cfg.Stream); err != nil {
+	if _, err := c.streams.Source(cfg.Stream); err != nil {
 		faults.Addf("stream.path", cfg.Stream.Path, "%v", err)
 	}
 	if d := cfg.DeepStore; d != nil {
@@ -108,7 +108,7 @@ func (c *Controller) coverage(w http.ResponseWriter, r *http.Request) error {
 	}
 	var ends map[int32]int64
 	cfg := im.CurrentConfig(t.ID)
-	ps, err := c.streams.partitions(r.Context(), cfg.Stream)
+	ps, err := c.partitions(r.Context(), cfg.Stream)
 	if err != nil {
 		return httpx.Errorf(http.StatusServiceUnavailable, "STREAM_UNAVAILABLE", "the stream of table %q cannot be read: %v", t.Name, err).With(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/shoalstore/shoal/deepstore"
@@ -19,39 +18,9 @@ const (
 	checkTimeout = 5 * time.Minute // a file:// store reads the whole object
 )
 
-// streams opens the streams that tables name, once each.
-type streams struct {
-	root string
-
-	mu   sync.Mutex
-	open map[meta.StreamConfig]stream.Source
-}
-
-func newStreams(root string) *streams {
-	return &streams{root: root, open: map[meta.StreamConfig]stream.Source{}}
-}
-
-// source returns the stream of a table.
-func (s *streams) source(cfg meta.StreamConfig) (stream.Source, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if src := s.open[cfg]; src != nil {
-		return src, nil
-	}
-	if s.root == "" {
-		return nil, errors.New("no stream root is configured: start the controller with --stream-root")
-	}
-	src, err := stream.OpenFiles(s.root, cfg.Path)
-	if err != nil {
-		return nil, err
-	}
-	s.open[cfg] = src
-	return src, nil
-}
-
 // partitions asks the stream of a table for its partitions.
-func (s *streams) partitions(ctx context.Context, cfg meta.StreamConfig) ([]stream.Partition, error) {
-	src, err := s.source(cfg)
+func (c *Controller) partitions(ctx context.Context, cfg meta.StreamConfig) ([]stream.Partition, error) {
+	src, err := c.streams.Source(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -61,35 +30,8 @@ func (s *streams) partitions(ctx context.Context, cfg meta.StreamConfig) ([]stre
 }
 
 func (c *Controller) listPartitions(ctx context.Context, a ListPartitions) Listed {
-	ps, err := c.streams.partitions(ctx, a.Stream)
+	ps, err := c.partitions(ctx, a.Stream)
 	return Listed{Table: a.Table, Partitions: ps, Err: err}
-}
-
-// deepStores opens deep stores below the allowed roots, once each.
-type deepStores struct {
-	roots []string
-
-	mu   sync.Mutex
-	open map[string]deepstore.Store
-}
-
-func newDeepStores(roots []string) *deepStores {
-	return &deepStores{roots: roots, open: map[string]deepstore.Store{}}
-}
-
-// store returns the deep store of a URI.
-func (d *deepStores) store(uri string) (deepstore.Store, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s := d.open[uri]; s != nil {
-		return s, nil
-	}
-	s, err := deepstore.Open(uri, d.roots)
-	if err != nil {
-		return nil, err
-	}
-	d.open[uri] = s
-	return s, nil
 }
 
 // checkDeepStore compares an object with the segment it is said to be.
@@ -105,7 +47,7 @@ func (c *Controller) lookIntoDeepStore(ctx context.Context, a CheckDeepStore) (f
 	if a.Store == "" {
 		return false, fmt.Errorf("the table of %s has no deep store", a.Name)
 	}
-	store, err := c.deep.store(a.Store)
+	store, err := c.deep.Store(a.Store)
 	if err != nil {
 		return false, err
 	}

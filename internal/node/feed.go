@@ -1,0 +1,216 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/shoalstore/shoal/segment"
+	"github.com/shoalstore/shoal/stream"
+)
+
+// feedBytes bounds what a feed holds of rows that were fetched and not taken.
+// It is what lets the reader go on through a roll-over: at 100 MB/s, a third of
+// a second.
+const feedBytes = 32 << 20
+
+// rowOverhead is what a waiting row costs beside its bytes, about.
+const rowOverhead = 100
+
+// feed reads a partition ahead of its consumer into a bounded buffer: one
+// goroutine fills it, the consumer takes rows from its front. While the buffer
+// is full the reader waits; how long it did is what a roll-over costs the
+// stream.
+type feed struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	signal chan struct{} // of capacity 1: something changed
+	room   chan struct{} // of capacity 1: rows were taken
+
+	mu      sync.Mutex
+	batches [][]segment.Row // waiting; the first may be partly taken
+	bytes   int64
+	next    int64  // the reader's next-fetch position
+	end     int64  // of the stream, as far as known
+	taken   int64  // everything below it is taken, or never was
+	epoch   string // of the stream, as last read
+	err     error  // why it ended
+	blocked time.Duration
+}
+
+// startFeed opens the partition at offset and begins to read. Errors, also of
+// opening, come out of take.
+func startFeed(ctx context.Context, src stream.Source, partition int32, offset int64) *feed {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &feed{
+		cancel: cancel, done: make(chan struct{}),
+		signal: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		next: offset, end: offset, taken: offset,
+	}
+	go func() {
+		defer close(f.done)
+		f.fail(f.run(ctx, src, partition, offset))
+	}()
+	return f
+}
+
+func (f *feed) run(ctx context.Context, src stream.Source, partition int32, offset int64) error {
+	r, err := src.Open(ctx, partition, offset)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		b, err := r.Read(ctx)
+		if err != nil {
+			return err
+		}
+		f.add(b)
+		if err := f.waitForRoom(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *feed) add(b stream.Batch) {
+	f.mu.Lock()
+	if len(b.Rows) > 0 {
+		f.batches = append(f.batches, b.Rows)
+		for i := range b.Rows {
+			f.bytes += b.Rows[i].RawBytes() + rowOverhead
+		}
+	}
+	f.next, f.end, f.epoch = b.Next, max(b.End, b.Next), b.Epoch
+	f.mu.Unlock()
+	notify(f.signal)
+}
+
+// waitForRoom waits while the buffer is full.
+func (f *feed) waitForRoom(ctx context.Context) error {
+	var since time.Time
+	for {
+		f.mu.Lock()
+		full := f.bytes >= feedBytes
+		if !full && !since.IsZero() {
+			f.blocked += time.Since(since)
+		}
+		f.mu.Unlock()
+		if !full {
+			return nil
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		select {
+		case <-f.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *feed) fail(err error) {
+	f.mu.Lock()
+	if !errors.Is(err, context.Canceled) {
+		f.err = err
+	}
+	f.mu.Unlock()
+	notify(f.signal)
+}
+
+// peek returns the rows at the front that lie in one piece, nil when none waits.
+// They stay there until drop.
+func (f *feed) peek() []segment.Row {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.batches) == 0 {
+		return nil
+	}
+	return f.batches[0]
+}
+
+// drop takes the first n rows of what peek returned.
+func (f *feed) drop(n int) {
+	if n == 0 {
+		return
+	}
+	f.mu.Lock()
+	rows := f.batches[0]
+	for i := range rows[:n] {
+		f.bytes -= rows[i].RawBytes() + rowOverhead
+	}
+	f.taken = rows[n-1].Offset + 1
+	if n == len(rows) {
+		f.batches[0] = nil
+		f.batches = f.batches[1:]
+	} else {
+		f.batches[0] = rows[n:]
+	}
+	f.mu.Unlock()
+	notify(f.room)
+}
+
+// position is the offset of the first row that waits, or the next-fetch
+// position when none does; fetched is the next-fetch position.
+func (f *feed) position() (position, fetched int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.batches) > 0 {
+		return f.batches[0][0].Offset, f.next
+	}
+	return f.next, f.next
+}
+
+// standsAt reports whether the next row that comes out is the first one at or
+// past offset: no such row was taken, and none below it waits or is to be read.
+func (f *feed) standsAt(offset int64) bool {
+	position, _ := f.position()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err == nil && f.taken <= offset && offset <= position
+}
+
+// skipTo drops the waiting rows below offset.
+func (f *feed) skipTo(offset int64) {
+	for {
+		rows := f.peek()
+		n := 0
+		for n < len(rows) && rows[n].Offset < offset {
+			n++
+		}
+		f.drop(n)
+		if n == 0 || n < len(rows) {
+			return
+		}
+	}
+}
+
+// state is the end of the stream as far as known, the stream's epoch, and why
+// the feed ended, nil while it goes on. Rows that wait are still good.
+func (f *feed) state() (end int64, epoch string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.end, f.epoch, f.err
+}
+
+// blockedFor is how long the reader has waited for room so far.
+func (f *feed) blockedFor() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.blocked
+}
+
+// close ends the reader and waits for it.
+func (f *feed) close() {
+	f.cancel()
+	<-f.done
+}
+
+// notify wakes whoever waits on a signal of capacity 1.
+func notify(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,78 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/google/uuid"
+
+	"github.com/shoalstore/shoal/internal/vfs"
+)
+
+// formatVersion is that of a node's data directory.
+const formatVersion = 1
+
+const (
+	identityFile    = "identity.json"
+	identityMaxSize = 64 << 10
+)
+
+// identity says whose data directory this is.
+type identity struct {
+	ClusterID     uuid.UUID `json:"clusterId"` // zero until first registered
+	NodeID        string    `json:"nodeId"`
+	StoreID       uuid.UUID `json:"storeId"`
+	FormatVersion int       `json:"formatVersion"`
+}
+
+// readIdentity reads the identity of a data directory, nil for a new one.
+func readIdentity(fsys vfs.FS) (*identity, error) {
+	data, err := vfs.ReadFile(fsys, identityFile, identityMaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node: %s: %w", identityFile, err)
+	}
+	var id identity
+	if err := json.Unmarshal(data, &id); err != nil {
+		return nil, fmt.Errorf("node: %s in %s is not readable: %w", identityFile, fsys, err)
+	}
+	if id.FormatVersion > formatVersion {
+		return nil, fmt.Errorf("node: data directory %s has format version %d; this program knows up to %d", fsys, id.FormatVersion, formatVersion)
+	}
+	return &id, nil
+}
+
+func (id *identity) write(fsys vfs.FS) error {
+	data, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("node: %s: %w", identityFile, err)
+	}
+	if err := vfs.WriteFile(fsys, identityFile, append(data, '\n')); err != nil {
+		return fmt.Errorf("node: %s: %w", identityFile, err)
+	}
+	return nil
+}
+
+// settleIdentity decides who the node is from what it was told (an id, or
+// none), what its directory says, and the store that is there. A directory of
+// another node is refused; a store that is not the one the directory remembers
+// is a replaced disk, and the new one counts.
+func settleIdentity(found *identity, wantID string, storeID uuid.UUID, dir string) (id identity, replaced bool, err error) {
+	if found == nil {
+		if wantID == "" {
+			wantID = "node-" + uuid.NewString()[:8]
+		}
+		return identity{NodeID: wantID, StoreID: storeID, FormatVersion: formatVersion}, false, nil
+	}
+	if wantID != "" && wantID != found.NodeID {
+		return identity{}, false, fmt.Errorf("node: data directory %s belongs to node %q, not to %q", dir, found.NodeID, wantID)
+	}
+	id = *found
+	replaced = id.StoreID != storeID
+	id.StoreID = storeID
+	return id, replaced, nil
+}

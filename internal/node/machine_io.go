@@ -1,0 +1,146 @@
+package node
+
+import (
+	"github.com/google/uuid"
+
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// Event is something that happened to the node's copies.
+type Event interface{ event() }
+
+// Registered says that the leader of an epoch knows this node, under an
+// incarnation. What it knew of the copies may be old: they are confirmed.
+type Registered struct {
+	Incarnation int64
+	Epoch       int64
+}
+
+// ImageChanged hands in a newer image, with the keys that changed since the last
+// one; nil says that anything may have. CaughtUp says that it has reached the
+// leader's high watermark: only then is absence from it worth anything.
+type ImageChanged struct {
+	Image    *meta.Image
+	Touched  []meta.Key
+	CaughtUp bool
+}
+
+// StoreChanged says what the store holds of one segment now.
+type StoreChanged struct {
+	Segment meta.SegmentKey
+	Held    []segment.Held
+}
+
+// Claimed says that a consumer's run sees to the segment: nothing is fetched,
+// rebuilt or removed behind its back. Unclaimed ends that.
+type (
+	Claimed   struct{ Segment meta.SegmentKey }
+	Unclaimed struct{ Segment meta.SegmentKey }
+)
+
+// FetchDone is the result of a Fetch; the copy, if there is one now, came as a
+// StoreChanged before. NoSource says that nobody had the bytes to give.
+type FetchDone struct {
+	Segment  meta.SegmentKey
+	NoSource bool
+	Err      error
+}
+
+// RebuildDone is the result of a Rebuild.
+type RebuildDone struct {
+	Segment meta.SegmentKey
+	Err     error
+}
+
+// UploadDone is the result of an Upload.
+type UploadDone struct {
+	Segment meta.SegmentKey
+	URI     string
+	Err     error
+}
+
+// ReportDone is the result of a Report: the leader's verdicts, or why there are
+// none.
+type ReportDone struct {
+	Sequence int64
+	Verdicts meta.LocationVerdicts
+	Err      error
+}
+
+// RemoveDone is the result of a Remove or a SetAside.
+type RemoveDone struct {
+	Held segment.Held
+	Err  error
+}
+
+// UploadAsked says that an operator wants the segment in the deep store now.
+type UploadAsked struct{ Segment meta.SegmentKey }
+
+// Tick lets deadlines be seen; once a second is plenty.
+type Tick struct{}
+
+func (Registered) event()   {}
+func (ImageChanged) event() {}
+func (StoreChanged) event() {}
+func (Claimed) event()      {}
+func (Unclaimed) event()    {}
+func (FetchDone) event()    {}
+func (RebuildDone) event()  {}
+func (UploadDone) event()   {}
+func (ReportDone) event()   {}
+func (RemoveDone) event()   {}
+func (UploadAsked) event()  {}
+func (Tick) event()         {}
+
+// Action is something the shell is to do.
+type Action interface{ action() }
+
+// Fetch downloads the committed bytes of a segment from the sources that the
+// image names, and installs them. FetchDone follows.
+type Fetch struct {
+	Segment meta.SegmentKey
+	Digest  segment.Digest
+}
+
+// Rebuild builds a committed segment from the stream. RebuildDone follows; the
+// file may differ from the committed one.
+type Rebuild struct {
+	Segment meta.SegmentKey
+	End     int64
+}
+
+// Upload puts the held copy into the table's deep store. UploadDone follows.
+type Upload struct {
+	Segment meta.SegmentKey
+	Digest  segment.Digest
+}
+
+// Report tells the leader. ReportDone follows; one report is under way at a time.
+type Report struct{ Report meta.LocationReport }
+
+// Remove deletes a copy from the store: one that is not the committed one, or
+// whose tombstone has expired. RemoveDone follows.
+type Remove struct {
+	Held segment.Held
+	Why  string
+}
+
+// SetAside moves a copy that no record explains to the orphans. RemoveDone
+// follows.
+type SetAside struct{ Held segment.Held }
+
+func (Fetch) action()    {}
+func (Rebuild) action()  {}
+func (Upload) action()   {}
+func (Report) action()   {}
+func (Remove) action()   {}
+func (SetAside) action() {}
+
+// MachineConfig is who the node is.
+type MachineConfig struct {
+	Node    string
+	StoreID uuid.UUID
+	// FetchesMax, UploadsMax bound what is under way at once; 0: 4 and 2.
+	FetchesMax, UploadsMax int
+}

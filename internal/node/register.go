@@ -1,0 +1,158 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/httpx"
+)
+
+// Liveness (DESIGN §5): a node registers, then beats every heartbeatEvery on a
+// connection of its own. What an answer says of the leader and of the log goes to
+// whoever needs it.
+const (
+	heartbeatEvery   = 2 * time.Second
+	heartbeatTimeout = 5 * time.Second
+	registerRetryMin = 200 * time.Millisecond
+	registerRetryMax = 5 * time.Second
+)
+
+// errFinalRefusal ends the process: the cluster will never take this node as it is.
+var errFinalRefusal = errors.New("node: refused by the cluster")
+
+// standing is what the last answers said.
+type standing struct {
+	incarnation   int64
+	epoch         int64
+	highWatermark int64
+	heard         time.Duration // when a controller last answered
+	registered    bool
+}
+
+// beat keeps the node registered and alive until ctx ends. It returns an error
+// only when the cluster refuses the node for good.
+func (n *Node) beat(ctx context.Context) error {
+	wait := registerRetryMin
+	for ctx.Err() == nil {
+		if !n.isRegistered() {
+			err := n.register(ctx)
+			switch {
+			case errors.Is(err, errFinalRefusal):
+				return err
+			case err != nil:
+				if ctx.Err() == nil {
+					n.log.Warn().Err(err).Dur("dur", wait).Msg("not registered, tried again after a pause")
+				}
+				pause(ctx, wait)
+				wait = min(2*wait, registerRetryMax)
+				continue
+			}
+			wait = registerRetryMin
+		}
+		if err := n.heartbeat(ctx); err != nil && ctx.Err() == nil {
+			n.heardOf(err)
+			n.log.Warn().Err(err).Msg("heartbeat not answered")
+		}
+		pause(ctx, heartbeatEvery)
+	}
+	return nil
+}
+
+// pause waits for d, or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// register introduces the node.
+func (n *Node) register(ctx context.Context) error {
+	var out api.Registered
+	err := n.control.Post(ctx, api.PathRegister, api.Register{
+		Node: n.cfg.ID, URL: n.url, Zone: n.cfg.Zone, StoreID: n.store.StoreID(), BootID: n.bootID, ClusterID: n.id.ClusterID,
+	}, &out)
+	var answer *httpx.Error
+	if errors.As(err, &answer) {
+		switch answer.Code {
+		case api.CodeOtherCluster, api.CodeURLNotAllowed, "INVALID_NODE":
+			return fmt.Errorf("%w: %s", errFinalRefusal, answer.Message)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if n.id.ClusterID != out.ClusterID {
+		if n.id.ClusterID != uuid.Nil {
+			return fmt.Errorf("%w: data directory %s belongs to cluster %s, the controller is of cluster %s", errFinalRefusal, n.cfg.Data, n.id.ClusterID, out.ClusterID)
+		}
+		n.id.ClusterID = out.ClusterID
+		if err := n.id.write(n.fs); err != nil {
+			n.noteFatal(err)
+			return err
+		}
+	}
+	n.mu.Lock()
+	n.standing.incarnation, n.standing.epoch, n.standing.registered = out.Incarnation, out.Epoch, true
+	n.standing.highWatermark = max(n.standing.highWatermark, out.HighWatermark)
+	n.standing.heard = n.now()
+	n.mu.Unlock()
+	n.protocol.SetLeader(out.Leader)
+	n.copies.post(Registered{Incarnation: out.Incarnation, Epoch: out.Epoch})
+	n.log.Info().Int64("incarnation", out.Incarnation).Int64("epoch", out.Epoch).Str("leader", out.Leader).Msg("registered")
+	notify(n.wake)
+	return nil
+}
+
+func (n *Node) heartbeat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	defer cancel()
+	n.beats++
+	var out api.HeartbeatAnswer
+	if err := n.pulse.Post(ctx, api.PathHeartbeat, api.Heartbeat{
+		Node: n.cfg.ID, Incarnation: n.incarnation(), AppliedOffset: n.currentImage().Next(),
+		Sequence: n.beats, WallClock: time.Now().UnixMilli(), Busy: n.copies.busy(),
+	}, &out); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	newEpoch := out.Epoch != n.standing.epoch
+	n.standing.epoch, n.standing.highWatermark, n.standing.heard = out.Epoch, out.HighWatermark, n.now()
+	incarnation := n.standing.incarnation
+	n.mu.Unlock()
+	n.control.Learn(out.Leader)
+	n.protocol.SetLeader(out.Leader)
+	if newEpoch {
+		n.copies.post(Registered{Incarnation: incarnation, Epoch: out.Epoch})
+	}
+	return nil
+}
+
+// heardOf looks at an answer for what it says of this node's standing.
+func (n *Node) heardOf(err error) {
+	var answer *httpx.Error
+	if errors.As(err, &answer) && answer.Code == api.CodeStaleIncarnation {
+		n.mu.Lock()
+		n.standing.registered = false
+		n.mu.Unlock()
+	}
+}
+
+func (n *Node) isRegistered() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.standing.registered
+}
+
+func (n *Node) incarnation() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.standing.incarnation
+}
