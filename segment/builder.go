@@ -21,15 +21,6 @@ const WriterVersion = "1+parquet-go.v0.32.0+compress.v1.20.4"
 // createdBy has the form that readers parse for known bugs of known writers.
 const createdBy = "shoal version 1 (build " + WriterVersion + ")"
 
-// The compressions of a file.
-const (
-	CompressionZstd = "zstd"
-	CompressionNone = "none"
-	// CompressionSnappy is faster, and not the same bytes on every machine: its
-	// encoder is assembly on some. Replicas then differ, and download.
-	CompressionSnappy = "snappy"
-)
-
 // The limits of a row group where the configuration gives none.
 const (
 	DefaultRowGroupRows  = 100_000
@@ -41,6 +32,9 @@ const (
 	// the first row of each row group, so that they are the same however the
 	// rows came in.
 	blockRows = 1000
+	// blockValues make the blocks of very wide tables, of more than 200 columns,
+	// shorter, since a block holds 24 bytes for each value.
+	blockValues = 200_000
 	// blockBytes of raw rows end a block early: rows of a megabyte would
 	// otherwise be held by the thousand.
 	blockBytes = 4 << 20
@@ -82,8 +76,9 @@ type BuilderConfig struct {
 	// Compression is one of the Compression constants; empty is zstd.
 	Compression string
 	// A row group ends when it has RowGroupRows rows or RowGroupBytes raw bytes,
-	// whichever is first; 0 means the default. The builder's memory grows with
-	// RowGroupBytes.
+	// whichever is first; 0 means the default. It ends, too, when its columns
+	// hold twice RowGroupBytes, as they may if they repeat most of _value. The
+	// builder's memory grows with RowGroupBytes.
 	RowGroupRows, RowGroupBytes int64
 }
 
@@ -107,12 +102,16 @@ type Builder struct {
 	// block holds the values of the rows not yet encoded, by leaf. They point
 	// into the rows.
 	block        [][]parquet.Value
+	blockRows    int // after which a block is full
 	inBlock      int
 	inBlockBytes int64
 	inGroup      int64
 	inGroupBytes int64
-	finished     bool
-	err          error // the first failure to write, after which all is refused
+	// encoded counts the bytes of the group's byte strings in all columns: what
+	// the encoded pages may take if they do not compress.
+	encoded  int64
+	finished bool
+	err      error // the first failure to write, after which all is refused
 }
 
 // Sealed is a finished file: what it is, and its piece list.
@@ -149,6 +148,8 @@ func NewBuilder(f vfs.File, cfg BuilderConfig) (*Builder, error) {
 		stamp: -1,
 		value: leafDeclared + len(cfg.Format.Columns),
 		block: make([][]parquet.Value, len(leaves)),
+
+		blockRows: min(blockRows, blockValues/len(leaves)),
 		info: Info{
 			Start: cfg.Start, End: cfg.Start,
 			MinTimestamp: NoTimestamp, MaxTimestamp: NoTimestamp,
@@ -203,9 +204,9 @@ func (b *Builder) Append(row *Row) error {
 	b.inGroup++
 	b.inGroupBytes += size
 	switch {
-	case b.inGroup >= b.cfg.RowGroupRows || b.inGroupBytes >= b.cfg.RowGroupBytes:
+	case b.inGroup >= b.cfg.RowGroupRows || b.inGroupBytes >= b.cfg.RowGroupBytes || b.encoded >= 2*b.cfg.RowGroupBytes:
 		b.err = b.flushGroup()
-	case b.inBlock >= blockRows || b.inBlockBytes >= blockBytes:
+	case b.inBlock >= b.blockRows || b.inBlockBytes >= blockBytes:
 		b.err = b.flushBlock()
 	}
 	return b.err
@@ -301,6 +302,9 @@ func (b *Builder) putNullable(leaf int, v parquet.Value) {
 	if v.IsNull() {
 		level = 0
 	}
+	if b.group.leaves[leaf].binary {
+		b.encoded += int64(len(v.ByteArray()))
+	}
 	b.put(leaf, v.Level(0, level, leaf))
 }
 
@@ -334,7 +338,7 @@ func (b *Builder) flushGroup() error {
 	if err := b.flushBlock(); err != nil {
 		return err
 	}
-	b.inGroup, b.inGroupBytes = 0, 0
+	b.inGroup, b.inGroupBytes, b.encoded = 0, 0, 0
 	return b.group.end()
 }
 

@@ -92,14 +92,54 @@ func floorDiv(a, b int64) int64 {
 }
 
 // parseTimestamp reads RFC 3339 as milliseconds since the epoch, rounded down.
+// It is strict where package time is not: two digits everywhere, a point before
+// the fraction, an offset below a day, and capital T and Z.
 func parseTimestamp(b []byte) (ms int64, ok bool) {
-	var t time.Time
-	// UnmarshalText, unlike time.Parse, takes RFC 3339 and nothing more.
-	if len(b) > 64 || t.UnmarshalText(b) != nil {
+	const seconds = len("2006-01-02T15:04:05")
+	if len(b) <= seconds || b[10] != 'T' || b[13] != ':' || b[16] != ':' {
 		return 0, false
 	}
-	ms = t.UnixMilli()
-	return ms, validTimestamp(ms)
+	days, ok := parseDate(b[:10])
+	hour, ok1 := twoDigits(b[11:])
+	minute, ok2 := twoDigits(b[14:])
+	second, ok3 := twoDigits(b[17:])
+	if !ok || !ok1 || !ok2 || !ok3 || hour > 23 || minute > 59 || second > 59 {
+		return 0, false
+	}
+	rest := b[seconds:]
+	fraction := 0
+	if rest[0] == '.' {
+		n := digits(rest, 1)
+		if n == 1 {
+			return 0, false
+		}
+		for i := range 3 {
+			fraction *= 10
+			if i+1 < n {
+				fraction += int(rest[i+1] - '0')
+			}
+		}
+		rest = rest[n:]
+	}
+	offset, ok := parseOffset(rest)
+	ms = days*dayMillis + int64((hour*60+minute-offset)*60+second)*1000 + int64(fraction)
+	return ms, ok && validTimestamp(ms)
+}
+
+// parseOffset reads Z or +hh:mm or -hh:mm, in minutes.
+func parseOffset(b []byte) (minutes int, ok bool) {
+	if len(b) == 1 && b[0] == 'Z' {
+		return 0, true
+	}
+	if len(b) != len("+00:00") || b[0] != '+' && b[0] != '-' || b[3] != ':' {
+		return 0, false
+	}
+	hour, ok1 := twoDigits(b[1:])
+	minute, ok2 := twoDigits(b[4:])
+	if b[0] == '-' {
+		return -(hour*60 + minute), ok1 && ok2 && hour <= 23 && minute <= 59
+	}
+	return hour*60 + minute, ok1 && ok2 && hour <= 23 && minute <= 59
 }
 
 // convert turns a JSON value into that of a column of type t. raw is the

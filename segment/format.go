@@ -62,7 +62,7 @@ var columnTypes = []ColumnType{TypeBool, TypeInt32, TypeInt64, TypeFloat64, Type
 
 // MaxColumns is how many columns a table may declare. A builder holds buffers
 // for each, and the share of one column must not become too small to be useful.
-const MaxColumns = 1000
+const MaxColumns = 500
 
 const (
 	maxNameBytes = 128
