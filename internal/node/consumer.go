@@ -33,6 +33,7 @@ type consumer struct {
 	source   stream.Source
 	feed     *feed // the partition's; the run that appends has it
 	runs     map[int64]*run
+	past     int64 // segments below it have ended here, whatever an older image says
 	rollOver rollOver
 
 	mu   sync.Mutex
@@ -49,7 +50,7 @@ type rollOver struct {
 func newConsumer(n *Node, key meta.PartitionKey) *consumer {
 	return &consumer{
 		n: n, key: key, calls: make(chan func(), 64), changed: make(chan struct{}, 1), runs: map[int64]*run{},
-		log: n.log.With().Str("component", "consumer").Stringer("table", key.Table).Int32("partition", key.Partition).Logger(),
+		log: n.component("consumer").With().Stringer("table", key.Table).Int32("partition", key.Partition).Logger(),
 	}
 }
 
@@ -185,7 +186,7 @@ func (c *consumer) wanted() bool {
 // startNext makes the run of the IN_PROGRESS segment.
 func (c *consumer) startNext(ctx context.Context, im *meta.Image) {
 	s := im.InProgress(c.key)
-	if s == nil || c.runs[s.Seq] != nil || !slices.Contains(s.Replicas, c.n.cfg.ID) {
+	if s == nil || s.Seq < c.past || c.runs[s.Seq] != nil || !slices.Contains(s.Replicas, c.n.cfg.ID) {
 		return
 	}
 	for _, before := range c.runs {
@@ -281,6 +282,9 @@ func (c *consumer) sweep() {
 		}
 		r.freeRows()
 		delete(c.runs, seq)
+		if r.told { // COMMIT_SUCCESS is often here before the image that shows it
+			c.past = max(c.past, seq+1)
+		}
 		c.n.copies.unclaim(r.seg.SegmentKey())
 		c.imageChanged() // the successor may be waiting for this one to go
 	}

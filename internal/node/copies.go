@@ -41,7 +41,7 @@ type counts struct {
 
 func newCopies(n *Node) *copies {
 	return &copies{
-		n: n, log: n.log.With().Str("component", "copies").Logger(), signal: make(chan struct{}, 1),
+		n: n, log: n.component("copies"), signal: make(chan struct{}, 1),
 		machine: NewMachine(MachineConfig{Node: n.cfg.ID, StoreID: n.store.StoreID()}, n.store.Held()),
 	}
 }

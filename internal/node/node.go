@@ -100,6 +100,7 @@ func isBaseURL(s string) bool {
 // took.
 type Node struct {
 	cfg    Config
+	root   zerolog.Logger // without a component
 	log    zerolog.Logger
 	fs     vfs.FS
 	lock   io.Closer
@@ -143,6 +144,11 @@ func (n *Node) ID() string { return n.cfg.ID }
 // URL is how others reach the node.
 func (n *Node) URL() string { return n.url }
 
+// component is the logger of a part.
+func (n *Node) component(name string) zerolog.Logger {
+	return n.root.With().Str("component", name).Logger()
+}
+
 // now is the monotonic time that the machines see.
 func (n *Node) now() time.Duration { return time.Since(n.start) }
 
@@ -156,9 +162,10 @@ func Open(cfg Config, log zerolog.Logger) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: cfg, log: log.With().Str("component", "node").Logger(), start: time.Now(), bootID: uuid.New(),
+		cfg: cfg, root: log, start: time.Now(), bootID: uuid.New(),
 		reg: prometheus.NewRegistry(), wake: make(chan struct{}, 1), image: meta.Empty(),
 	}
+	n.log = n.component("node")
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -173,7 +180,8 @@ func Open(cfg Config, log zerolog.Logger) (_ *Node, err error) {
 	if err := n.openStore(); err != nil {
 		return nil, err
 	}
-	n.log = n.log.With().Str("node", n.cfg.ID).Logger()
+	n.root = n.root.With().Str("node", n.cfg.ID).Logger()
+	n.log = n.component("node")
 	if n.ln, err = httpx.Listen(cfg.Listen, cfg.AllowBeyondLoopback); err != nil {
 		return nil, err
 	}
@@ -186,7 +194,7 @@ func Open(cfg Config, log zerolog.Logger) (_ *Node, err error) {
 		FS: n.fs, Dir: "cache", Cluster: n.id.ClusterID,
 		Find: n.findLeader, Deliver: n.deliver,
 		Rand: rand.New(rand.NewSource(time.Now().UnixNano())), Client: n.client(-1),
-		Logger: n.log, Metrics: metalog.NewMetrics(n.reg),
+		Logger: n.root, Metrics: metalog.NewMetrics(n.reg),
 	})
 	if err != nil {
 		return nil, err
