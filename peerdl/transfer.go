@@ -36,8 +36,8 @@ func (e *writeFailure) Unwrap() error { return e.err }
 // fetches and the fsync run beside it, each reports one event, and all of them
 // are waited for.
 //
-// The fsync goes on all the time, not only at the end: it starts the disk early
-// and bounds what a power cut can cost (Config.Unsynced).
+// The file is fsynced again and again, not only at the end: that starts the disk
+// early and bounds what a power cut can cost (Config.Unsynced).
 func (t *transfer) run(ctx context.Context) error {
 	// Room for an event of everything that can run at once, so that nobody who
 	// reports ever waits, also when run has returned.
@@ -146,9 +146,11 @@ func (t *transfer) startFetch(ctx context.Context, a assignment) {
 	})
 }
 
+// startSync begins an fsync when half the window is waiting for it, so that the
+// other half can be filled meanwhile, and when all pieces are there.
 func (t *transfer) startSync() {
 	complete := t.plan.missing == 0
-	if t.inSync || !t.dirty || t.unsynced == 0 && !complete {
+	if t.inSync || !t.dirty || t.unsynced < max(1, t.d.cfg.Unsynced/2) && !complete {
 		return
 	}
 	t.inSync, t.dirty = true, false
