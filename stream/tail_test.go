@@ -190,7 +190,7 @@ func TestLargeRows(t *testing.T) {
 
 func TestAHugeRowIsMeasuredWithoutBeingHeld(t *testing.T) {
 	d := newDir(t)
-	const size = 300 << 20
+	const size = 100 << 20
 	d.write(0, "")
 	d.truncate(0, size) // a hole reads as zeros
 	d.write(0, "\n")

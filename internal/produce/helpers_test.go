@@ -98,7 +98,7 @@ func numbered(rows int) string {
 	var b strings.Builder
 	for i := range rows {
 		pad := i % 50
-		if i%97 == 5 {
+		if i%250 == 5 {
 			pad = partBytes + i
 		}
 		fmt.Fprintf(&b, `{"k":%d,"n":%d,"pad":"%s"}`+"\n", i%7, i, strings.Repeat("x", pad))

@@ -49,7 +49,7 @@ type Config struct {
 	// Path is the stream's directory below the file system's root.
 	Path string
 	// Partitions is the number of partitions rows are spread over; 0 is as many
-	// as there are, or DefaultPartitions if there are none.
+	// as before, or DefaultPartitions if the stream is new.
 	Partitions int
 	// Key names the field whose value chooses a row's partition; empty is
 	// round robin. A dotted name that is no field itself goes into objects.
@@ -99,12 +99,16 @@ func (p *Producer) open() (err error) {
 		return err
 	}
 	if p.cfg.Partitions == 0 {
-		p.cfg.Partitions = max(there, 1)
-		if there == 0 {
-			p.cfg.Partitions = DefaultPartitions
+		p.cfg.Partitions = p.state.partitions(there)
+	}
+	if n := max(there, p.cfg.Partitions); n > p.state.Partitions {
+		next := p.state.clone()
+		next.Partitions = n
+		if err := p.save(next); err != nil {
+			return err
 		}
 	}
-	for n := range max(there, p.cfg.Partitions) {
+	for n := range p.state.Partitions {
 		part, err := openPartition(p.fs, p.name(stream.FileName(int32(n))))
 		if err != nil {
 			return err

@@ -107,7 +107,7 @@ func TestAKilledProducerGoesOnExactly(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := contents(t, whole)
-			for seed := range int64(20) {
+			for seed := range int64(12) {
 				rnd := rand.New(rand.NewSource(seed))
 				m := killedAt(t, vfs.NewMem(), cfg, in, rnd)
 				if rnd.Intn(2) == 0 { // and again while it goes on
@@ -129,7 +129,7 @@ func TestAKilledProducerGoesOnExactly(t *testing.T) {
 func killedAt(t *testing.T, m *vfs.Mem, cfg Config, in string, rnd *rand.Rand) *vfs.Mem {
 	t.Helper()
 	dead := errors.New("killed")
-	left, kind := 1+rnd.Intn(60), rnd.Intn(3)
+	left, kind := 1+rnd.Intn(40), rnd.Intn(3)
 	var found *vfs.Mem
 	fsys := vfs.WithFaults(m, func(op vfs.Op) error {
 		if found != nil {

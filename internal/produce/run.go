@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -232,7 +231,7 @@ func (p *Producer) remember(rec record) error {
 	if err := p.syncAll(); err != nil {
 		return err
 	}
-	next := state{Version: stateVersion, Inputs: slices.Clone(p.state.Inputs)}
+	next := p.state.clone()
 	if n := len(next.Inputs); rec.Live && n > 0 && next.Inputs[n-1].Live {
 		next.Inputs = next.Inputs[:n-1] // nothing is ever asked of it again
 	}
@@ -247,7 +246,7 @@ func (p *Producer) resume(rec record) error {
 			return err
 		}
 	}
-	next := state{Version: stateVersion, Inputs: slices.Clone(p.state.Inputs)}
+	next := p.state.clone()
 	next.Inputs[len(next.Inputs)-1] = rec
 	return p.save(next)
 }
@@ -267,7 +266,7 @@ func (p *Producer) finish(rows int64) error {
 	if err := p.syncAll(); err != nil {
 		return err
 	}
-	next := state{Version: stateVersion, Inputs: slices.Clone(p.state.Inputs)}
+	next := p.state.clone()
 	last := &next.Inputs[len(next.Inputs)-1]
 	last.Complete, last.Rows = true, rows
 	return p.save(next)

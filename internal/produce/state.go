@@ -1,6 +1,7 @@
 package produce
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,8 +20,27 @@ const stateFile = "input.json"
 const stateVersion = 1
 
 type state struct {
-	Version int      `json:"version"`
-	Inputs  []record `json:"inputs"`
+	Version int `json:"version"`
+	// Partitions is how many files there are to be. It is written down before
+	// they are made: a stream whose making was cut short would else be taken
+	// for one of fewer partitions.
+	Partitions int      `json:"partitions"`
+	Inputs     []record `json:"inputs"`
+}
+
+// clone returns a state to be changed and saved.
+func (s state) clone() state {
+	s.Inputs = slices.Clone(s.Inputs)
+	return s
+}
+
+// partitions is the number to spread rows over when none is asked for: that of
+// the last input, or of the stream, where there are files already.
+func (s state) partitions(there int) int {
+	if n := len(s.Inputs); n > 0 {
+		return s.Inputs[n-1].Partitions
+	}
+	return cmp.Or(s.Partitions, there, DefaultPartitions)
 }
 
 // record is one input as it was when it was begun or last continued.
