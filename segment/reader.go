@@ -216,14 +216,13 @@ func (r *Reader) checkRowGroups() error {
 		if len(group.Columns) != len(r.leaves) {
 			return damaged("row group %d has %d columns, not %d", i, len(group.Columns), len(r.leaves))
 		}
-		for _, c := range group.Columns {
-			m := &c.MetaData
-			if m.DataPageOffset < 0 || m.TotalCompressedSize < 0 || m.DataPageOffset > r.file.Size() || m.TotalCompressedSize > r.file.Size() {
-				return damaged("row group %d lies beyond the end of the file", i)
-			}
-		}
 		if group.NumRows < 1 || group.NumRows > math.MaxInt32 {
 			return damaged("row group %d has %d rows", i, group.NumRows)
+		}
+		for j := range group.Columns {
+			if err := checkChunk(&group.Columns[j].MetaData, &r.leaves[j], group.NumRows, r.file.Size()); err != nil {
+				return fmt.Errorf("row group %d, column %v: %w", i, r.leaves[j].path, err)
+			}
 		}
 		rows += group.NumRows
 	}
@@ -251,8 +250,8 @@ func (r *Reader) Rows() iter.Seq2[*StoredRow, error] {
 	return func(yield func(*StoredRow, error) bool) {
 		next := r.properties.Start
 		var count int64
-		for _, group := range r.file.RowGroups() {
-			for row, err := range r.groupRows(group) {
+		for i := range r.file.RowGroups() {
+			for row, err := range r.groupRows(i) {
 				if err == nil && (row.Offset < next || row.Offset >= r.properties.End) {
 					err = damaged("offset %d is not in [%d, %d)", row.Offset, next, r.properties.End)
 				}
@@ -275,9 +274,13 @@ func (r *Reader) Rows() iter.Seq2[*StoredRow, error] {
 
 // groupRows yields the rows of one row group. The panics it recovers are the
 // library's only: yield is called outside.
-func (r *Reader) groupRows(group parquet.RowGroup) iter.Seq2[*StoredRow, error] {
+func (r *Reader) groupRows(group int) iter.Seq2[*StoredRow, error] {
 	return func(yield func(*StoredRow, error) bool) {
-		rows := group.Rows()
+		if err := r.checkGroup(group); err != nil {
+			yield(nil, err)
+			return
+		}
+		rows := r.file.RowGroups()[group].Rows()
 		defer rows.Close()
 		buf := make([]parquet.Row, 64)
 		for {
@@ -296,6 +299,17 @@ func (r *Reader) groupRows(group parquet.RowGroup) iter.Seq2[*StoredRow, error] 
 			}
 		}
 	}
+}
+
+func (r *Reader) checkGroup(group int) (err error) {
+	defer recoverDamage(&err)
+	columns := r.file.Metadata().RowGroups[group].Columns
+	for i := range columns {
+		if err := checkPages(r.file, &columns[i].MetaData); err != nil {
+			return fmt.Errorf("row group %d, column %v: %w", group, r.leaves[i].path, err)
+		}
+	}
+	return nil
 }
 
 func (r *Reader) readRows(rows parquet.Rows, buf []parquet.Row) (stored []StoredRow, err error) {
