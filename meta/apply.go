@@ -73,7 +73,7 @@ type Position struct {
 // Restore returns the image that holds exactly the records, as if the batches
 // before the position had been applied. It checks all invariants.
 func Restore(at Position, records iter.Seq[Record]) (*Image, error) {
-	d := derivation{im: Empty(), forked: map[string]bool{}, seen: map[Key]struct{}{}}
+	d := newDerivation(Empty(), 0)
 	for r := range records {
 		if d.im.Lookup(r.Key()) != nil {
 			return nil, broken("structure", r.Key(), "occurs twice")
@@ -81,7 +81,7 @@ func Restore(at Position, records iter.Seq[Record]) (*Image, error) {
 		if err := d.upsert(r); err != nil {
 			return nil, err
 		}
-		clear(d.seen) // the image itself tells
+		clear(d.upserted) // the image itself tells
 	}
 	d.im.next, d.im.epoch, d.im.time = at.Next, at.Epoch, at.Time
 	if d.im.leader != nil {
@@ -97,14 +97,22 @@ func Restore(at Position, records iter.Seq[Record]) (*Image, error) {
 type derivation struct {
 	im     *Image
 	forked map[string]bool // nodes whose index is this image's own
-	seen   map[Key]struct{}
+	// What has been touched so far.
+	upserted, removed map[Key]struct{}
+}
+
+func newDerivation(im *Image, upserts int) derivation {
+	return derivation{
+		im: im, forked: map[string]bool{},
+		upserted: make(map[Key]struct{}, upserts), removed: map[Key]struct{}{},
+	}
 }
 
 func (im *Image) derive(upserts []Record, removals []Key) (*Image, error) {
 	im.lineage.Lock()
 	defer im.lineage.Unlock()
-	d := derivation{im: im.fork(), forked: map[string]bool{}, seen: make(map[Key]struct{}, len(upserts)+len(removals))}
-	for _, k := range removals { // first, so that a name can change hands in one batch
+	d := newDerivation(im.fork(), len(upserts))
+	for _, k := range removals {
 		if err := d.remove(k); err != nil {
 			return nil, err
 		}
@@ -137,16 +145,17 @@ func (im *Image) fork() *Image {
 	}
 }
 
-func (d *derivation) touch(k Key) error {
-	if _, dup := d.seen[k]; dup {
+// touch notes the key, which must be new among those.
+func touch(keys map[Key]struct{}, k Key) error {
+	if _, dup := keys[k]; dup {
 		return broken("batch", k, "occurs twice")
 	}
-	d.seen[k] = struct{}{}
+	keys[k] = struct{}{}
 	return nil
 }
 
 func (d *derivation) upsert(r Record) error {
-	if err := d.touch(r.Key()); err != nil {
+	if err := touch(d.upserted, r.Key()); err != nil {
 		return err
 	}
 	if err := d.im.checkSuccession(r); err != nil {
@@ -158,9 +167,6 @@ func (d *derivation) upsert(r Record) error {
 	case *Leader:
 		d.im.leader = r
 	case *Table:
-		if old := d.im.tables.get(r.Name); old != nil {
-			d.im.tableIDs.delete(old.ID) // another one, if the name has changed hands
-		}
 		d.im.tables.set(r.Name, r)
 		d.im.tableIDs.set(r.ID, r)
 		d.im.folded.set(fold(r.Name), r)
@@ -183,7 +189,7 @@ func (d *derivation) upsert(r Record) error {
 }
 
 func (d *derivation) remove(k Key) error {
-	if err := d.touch(k); err != nil {
+	if err := touch(d.removed, k); err != nil {
 		return err
 	}
 	switch r := d.im.Lookup(k).(type) {
@@ -217,7 +223,9 @@ func (d *derivation) remove(k Key) error {
 func (d *derivation) checkTouched() error {
 	partitions := map[PartitionKey]struct{}{}
 	var found []Violation
-	for _, k := range slices.SortedFunc(maps.Keys(d.seen), Key.Compare) {
+	touched := slices.AppendSeq(slices.Collect(maps.Keys(d.upserted)), maps.Keys(d.removed))
+	slices.SortFunc(touched, Key.Compare)
+	for _, k := range touched {
 		pk := PartitionKey{k.Table, k.Partition}
 		switch k.Kind {
 		case KindPartition:

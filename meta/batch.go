@@ -9,8 +9,9 @@ import (
 )
 
 // Batch is one entry of the metadata log: it takes effect whole or not at all,
-// and has one offset. A key occurs at most once in it, as an upsert or as a
-// removal.
+// and has one offset. The removals come first, so a key that is among both has
+// its record replaced by one that owes nothing to it; among either it occurs
+// once.
 type Batch struct {
 	// Offset is the batch's place in the log; the first has 0.
 	Offset int64

@@ -73,10 +73,12 @@ func refuse(code, format string, args ...any) (Change, error) {
 }
 
 // Merge returns the change that has the effect of all the changes in order,
-// made to this image: what a group commit writes. Each key occurs once in it.
+// made to this image: what a group commit writes.
 func (im *Image) Merge(changes ...Change) Change {
 	last := map[Key]Record{} // nil: removed
 	var order []Key
+	var merged Change
+	removed := map[Key]bool{} // records of this image
 	note := func(k Key, r Record) {
 		if _, known := last[k]; !known {
 			order = append(order, k)
@@ -86,18 +88,18 @@ func (im *Image) Merge(changes ...Change) Change {
 	for _, c := range changes {
 		for _, k := range c.Removals {
 			note(k, nil)
+			if im.Lookup(k) != nil && !removed[k] { // else it came within the changes
+				removed[k] = true
+				merged.Removals = append(merged.Removals, k)
+			}
 		}
 		for _, r := range c.Upserts {
 			note(r.Key(), r)
 		}
 	}
-	var merged Change
 	for _, k := range order {
-		switch r := last[k]; {
-		case r != nil:
+		if r := last[k]; r != nil {
 			merged.Upserts = append(merged.Upserts, r)
-		case im.Lookup(k) != nil: // else it came and went within the changes
-			merged.Removals = append(merged.Removals, k)
 		}
 	}
 	return merged

@@ -4,7 +4,7 @@ package meta
 // consuming; allStopped says that no replica is left, and makes the partition
 // ERROR until the attempt is raised.
 func RecordError(k SegmentKey, node, text string, allStopped bool) Func {
-	text = plain(text)
+	node, text = plain(node), plain(text)
 	return func(im *Image, now int64) (Change, error) {
 		s := im.Segment(k)
 		switch {

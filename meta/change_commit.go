@@ -58,12 +58,12 @@ func CommitSegment(c Commit) Func {
 		}
 		p = p.Clone()
 		p.NextOffset = c.Info.End
-		change := Change{Upserts: []Record{c.done(im, s, now), p}}
-		switch p.State = c.next(t, p); p.State {
-		case PartitionConsuming:
-			change.Upserts = append(change.Upserts, im.open(t, p, c.Info.End, now))
+		p.State = c.next(t)
+		records := []Record{c.done(im, s, now), p}
+		if p.State == PartitionConsuming {
+			records = append(records, im.open(t, p, c.Info.End, now))
 		}
-		return change, nil
+		return sized(records...) // the URI comes from outside
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *Commit) done(im *Image, s *Segment, now int64) *Segment {
 }
 
 // next returns what the partition does once the segment is committed.
-func (c *Commit) next(t *Table, p *Partition) PartitionState {
+func (c *Commit) next(t *Table) PartitionState {
 	switch {
 	case c.EndOfPartition, t.State == TableDeleting:
 		return PartitionEnded

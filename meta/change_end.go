@@ -18,17 +18,19 @@ const (
 // partitions or of those given, to end them where they are. A segment that has
 // been asked already keeps its first reason and job.
 func RequestEnd(id uuid.UUID, partitions []int32, reason string, job uuid.UUID) Func {
+	reason = plain(reason)
 	return func(im *Image, now int64) (Change, error) {
 		if im.Table(id) == nil {
 			return refuse(CodeUnknownTable, "no table %s", id)
 		}
+		asked := slices.Clone(partitions)
 		if partitions == nil {
 			for p := range im.Partitions(id) {
-				partitions = append(partitions, p.Partition)
+				asked = append(asked, p.Partition)
 			}
 		}
 		var c Change
-		for _, p := range slices.Compact(slices.Sorted(slices.Values(partitions))) {
+		for _, p := range slices.Compact(slices.Sorted(slices.Values(asked))) {
 			k := PartitionKey{id, p}
 			if im.Partition(id, p) == nil {
 				return refuse(CodeUnknownPartition, "no partition %s", k)
@@ -63,7 +65,7 @@ func ClearEndRequested(k SegmentKey, endOfPartition bool) Func {
 		if s.EndRequested == nil && !endOfPartition {
 			return Change{}, nil
 		}
-		if next := (&Commit{EndOfPartition: endOfPartition}).next(t, p); next != PartitionConsuming {
+		if next := (&Commit{EndOfPartition: endOfPartition}).next(t); next != PartitionConsuming {
 			p = p.Clone()
 			p.State = next
 			return Change{Upserts: []Record{p}, Removals: []Key{s.Key()}}, nil

@@ -51,7 +51,7 @@ func AddPartitions(id uuid.UUID, inits []PartitionInit) Func {
 			}
 			c.Upserts = append(c.Upserts, p, im.open(t, p, init.Start, now))
 		}
-		return c, nil
+		return sized(c.Upserts...) // the stream epoch comes from outside
 	}
 }
 

@@ -325,6 +325,38 @@ func TestApplyRefusesWhatBreaksAnInvariant(t *testing.T) {
 
 func upsert(records ...meta.Record) meta.Change { return meta.Change{Upserts: records} }
 
+func TestANodeIsForgottenAndComesBackInOneBatch(t *testing.T) {
+	l := metatest.NewLog(t)
+	l.AddNode(t, "n1", "a")
+	again := meta.Registration{ID: "n1", URL: "http://n1", StoreID: uuid.UUID{1}, BootID: uuid.UUID{1}}
+	l.Do(t, meta.SetNodeState("n1", meta.AnyIncarnation, meta.NodeDown))
+	l.Do(t, meta.RegisterNode(again, new(int64))) // incarnation 2
+	l.Do(t, meta.SetNodeState("n1", meta.AnyIncarnation, meta.NodeDown))
+	removal, err := meta.RemoveNode("n1")(l.Image, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := l.Image.With(removal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registration, err := meta.RegisterNode(again, new(int64))(without, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := l.Image.With(l.Image.Merge(removal, registration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := im.Node("n1"); n.Incarnation != 1 || n.State != meta.NodeUp {
+		t.Errorf("got %+v", n)
+	}
+	both, err := l.Image.With(l.Image.Merge(removal, registration, removal))
+	if err != nil || both.Node("n1") != nil {
+		t.Errorf("removed again: %v, %+v", err, both)
+	}
+}
+
 func TestATableThatIsGoneGivesItsNameToAnotherInOneBatch(t *testing.T) {
 	l := metatest.NewLog(t)
 	l.Do(t, meta.CreateTable(metatest.Config("flights"), uuid.UUID{1}))

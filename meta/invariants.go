@@ -155,15 +155,6 @@ func (im *Image) deleting(table uuid.UUID) bool {
 	return t != nil && t.State == TableDeleting
 }
 
-// deleted reports whether nothing but its own record is left of a table, so
-// that another may take its name in the same batch.
-func (im *Image) deleted(t *Table) bool {
-	for range im.Partitions(t.ID) {
-		return false
-	}
-	return t.State == TableDeleting
-}
-
 // consumes reports whether a partition in this state has a segment IN_PROGRESS.
 func (s PartitionState) consumes() bool { return s == PartitionConsuming || s == PartitionError }
 
@@ -211,8 +202,7 @@ func (im *Image) checkSuccession(r Record) error {
 }
 
 func (im *Image) checkTableSuccession(t *Table) error {
-	other := im.TableByName(t.Name)
-	if other != nil && other.ID != t.ID && !(other.Name == t.Name && im.deleted(other)) {
+	if other := im.TableByName(t.Name); other != nil && other.ID != t.ID {
 		return broken("structure", t.Key(), "its name, ignoring case, is that of table %s", other.ID)
 	}
 	old := im.Table(t.ID)
