@@ -15,11 +15,9 @@ const EpochFile = "epoch"
 // ClaimEpoch returns an epoch that was never used, having made that durable in
 // EpochFile first. last is the epoch at the end of the log, 0 when it is empty.
 //
-// The log alone cannot say which epochs were used: the batch that opens an epoch
-// may be a torn tail after a power cut, and if its epoch were given out again, with
-// another term, followers that saw the first one (there are none today, because
-// nothing is served before its fsync) and fenced requests in flight could mistake
-// one leader for the other.
+// The log alone cannot say which epochs were used: the batch that opens one may be a
+// torn tail after a power cut. Given out again, the epoch would fence nothing: a
+// request that still carries it from before would pass for one of the new leader.
 func ClaimEpoch(fsys vfs.FS, last int64) (int64, error) {
 	claimed, err := readEpoch(fsys)
 	if err != nil {

@@ -263,7 +263,9 @@ func (l *Log) fileFor(entries []Entry) (*logFile, error) {
 	}
 	active, err := l.fs.OpenFile(next.name, os.O_RDWR, 0)
 	if err != nil {
-		return nil, fmt.Errorf("metalog: %w", err)
+		// The file is there: a smaller batch, appended to the old one after all, would
+		// make the two overlap.
+		return nil, fmt.Errorf("%w: %w", ErrPoisoned, err)
 	}
 	old := l.active
 	l.active = active
@@ -306,7 +308,6 @@ func (l *Log) fail(err error) error {
 	}
 	if errors.Is(err, ErrPoisoned) {
 		l.failed = err
-		l.log.Error().Err(err).Msg("the log takes no more batches until it is opened anew")
 	}
 	return err
 }

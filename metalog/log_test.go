@@ -394,6 +394,31 @@ func TestFailedFsyncPoisonsTheLog(t *testing.T) { // METALOG §5, 37
 	}
 }
 
+// A new file that was published and could not be opened is on the disk: a batch that
+// still fits into the old one must not go there.
+func TestFileThatCannotBeOpenedPoisonsTheLog(t *testing.T) {
+	disk := vfs.NewMem()
+	broken := false
+	l := openLog(t, vfs.WithFaults(disk, func(op vfs.Op) error {
+		if broken && op.Kind == vfs.OpOpen {
+			return syscall.EMFILE
+		}
+		return nil
+	}), 700)
+	appendAll(t, l, batchAt(0, 1, true), batchAt(1, 1, false))
+	large := batchAt(2, 1, false)
+	large.Upserts = append(large.Upserts, job(50, 600))
+	broken = true
+	if err := l.Append(context.Background(), large); !errors.Is(err, syscall.EMFILE) || !errors.Is(err, ErrPoisoned) {
+		t.Fatalf("error %v", err)
+	}
+	broken = false
+	if err := l.Append(context.Background(), batchAt(2, 1, false)); !errors.Is(err, ErrPoisoned) {
+		t.Fatalf("error %v", err)
+	}
+	wantRange(t, openLog(t, disk.Clone(), 700), 0, 2)
+}
+
 func TestClosedLogRefusesAndClosesAgain(t *testing.T) {
 	l := logOf(t, run{1, 1})
 	for range 2 {
@@ -407,4 +432,38 @@ func TestClosedLogRefusesAndClosesAgain(t *testing.T) {
 	if _, err := l.Read(0, 1); !errors.Is(err, ErrClosed) {
 		t.Fatalf("read: %v", err)
 	}
+}
+
+func FuzzOpenLog(f *testing.F) {
+	const name = "log/00000000000000000000.log"
+	disk := vfs.NewMem()
+	l := openLog(f, disk, 0)
+	appendAll(f, l, batchesOf(run{1, 2}, run{2, 1})...)
+	l.Close()
+	sound, err := vfs.ReadFile(disk, name, 1<<20)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sound)
+	f.Add(sound[:len(sound)-3])
+	f.Add(append(slices.Clone(sound), make([]byte, 700)...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		disk := vfs.NewMem()
+		if err := disk.MkdirAll("log", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := vfs.WriteFile(disk, name, data); err != nil {
+			t.Fatal(err)
+		}
+		l, err := OpenLog(disk, LogOptions{})
+		if err != nil {
+			after, err := vfs.ReadFile(disk, name, 1<<30)
+			if err != nil || !slices.Equal(after, data) {
+				t.Fatal("it was refused and changed")
+			}
+			return
+		}
+		defer l.Close()
+		wantRange(t, l, 0, l.End())
+	})
 }

@@ -336,6 +336,5 @@ func (w *Writer) poison(cause error) error {
 		}
 	}
 	w.groups = nil
-	w.log.Error().Err(cause).Msg("the writer is poisoned; leadership must be laid down")
 	return cause
 }
