@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/shoalstore/shoal/deepstore"
+	"github.com/shoalstore/shoal/internal/controller"
+	"github.com/shoalstore/shoal/internal/node"
+)
+
+// fleet is a cluster of processes: a controller and nodes below one directory,
+// with a stream and a deep store beside them. With go test -artifacts the
+// directory is kept.
+type fleet struct {
+	observer
+	dir        string
+	controller *process
+	nodes      []*process
+}
+
+// fleetOptions vary a fleet. The zero value is three nodes that talk to their
+// controller.
+type fleetOptions struct {
+	nodes int
+	// gated puts a gate in front of the controller, see gate_test.go.
+	gated bool
+	// node and controller change a configuration before the first start.
+	node       func(i int, cfg *node.Config)
+	controller func(cfg *controller.Config)
+}
+
+// startFleet starts the processes and waits until the nodes are UP.
+func startFleet(t *testing.T, o fleetOptions) (*fleet, *gate) {
+	t.Helper()
+	if o.nodes == 0 {
+		o.nodes = 3
+	}
+	f := &fleet{dir: t.ArtifactDir()}
+	for _, dir := range []string{f.streamRoot(), f.deepStore()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	addr := freeAddr(t)
+	url := "http://" + addr
+	cfg := controller.Config{
+		Data: filepath.Join(f.dir, "controller"), Listen: addr, ID: "controller",
+		StreamRoot: f.streamRoot(), DeepStoreRoots: []string{f.deepStore()},
+	}
+	var g *gate
+	if o.gated {
+		g = openGate(t, url)
+		url, cfg.Advertise = g.URL, g.URL
+	}
+	if o.controller != nil {
+		o.controller(&cfg)
+	}
+	f.observer = newObserver(t, url)
+	f.controller = f.process(t, "controller", role{Controller: &cfg})
+	f.controller.start()
+	for i := range o.nodes {
+		f.nodes = append(f.nodes, f.newNode(t, i, url, o.node))
+	}
+	f.startNodes()
+	f.awaitNodes(o.nodes)
+	return f, g
+}
+
+func (f *fleet) newNode(t *testing.T, i int, controller string, change func(int, *node.Config)) *process {
+	id := fmt.Sprintf("node-%d", i+1)
+	cfg := node.Config{
+		Controllers: []string{controller}, Data: filepath.Join(f.dir, id), ID: id, Listen: "127.0.0.1:0",
+		StreamRoot: f.streamRoot(), DeepStoreRoots: []string{f.deepStore()}, ReserveBytes: 1 << 20,
+	}
+	if change != nil {
+		change(i, &cfg)
+	}
+	return f.process(t, id, role{Node: &cfg})
+}
+
+// process makes a process of the fleet; it is not started.
+func (f *fleet) process(t *testing.T, name string, r role) *process {
+	p := &process{t: t, name: name, role: r, log: filepath.Join(f.dir, name+".log")}
+	t.Cleanup(p.finish)
+	return p
+}
+
+func (f *fleet) streamRoot() string { return filepath.Join(f.dir, "stream") }
+func (f *fleet) deepStore() string  { return filepath.Join(f.dir, "deepstore") }
+
+func (f *fleet) startNodes() {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		n.start()
+	}
+}
+
+func (f *fleet) stopNodes() {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		n.stop()
+	}
+}
+
+// urls are where the nodes serve.
+func (f *fleet) urls() (urls []string) {
+	for _, n := range f.nodes {
+		urls = append(urls, n.url)
+	}
+	return urls
+}
+
+// data is where a process keeps what it has.
+func (p *process) data() string {
+	if p.role.Node != nil {
+		return p.role.Node.Data
+	}
+	return p.role.Controller.Data
+}
+
+// tableConfig is a table over a stream of producer's rows. Changes are set over
+// the defaults, which are small and quick.
+func (f *fleet) tableConfig(name string, changes map[string]any) map[string]any {
+	cfg := map[string]any{
+		"name": name, "stream": map[string]any{"type": "files", "path": name}, "replication": len(f.nodes),
+		"format": map[string]any{"type": "json", "columns": []any{
+			map[string]any{"name": "id", "type": "int64"}, map[string]any{"name": "text", "type": "string"},
+		}},
+		"segment":    map[string]any{"maxRows": 100},
+		"completion": map[string]any{"holdTime": "300ms"},
+	}
+	for k, v := range changes {
+		cfg[k] = v
+	}
+	return cfg
+}
+
+// withDeepStore backs a table up.
+func (f *fleet) withDeepStore() map[string]any {
+	uri, err := deepstore.FileURI(f.deepStore())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return map[string]any{"uri": uri}
+}
+
+func (f *fleet) createTable(name string, changes map[string]any) {
+	f.t.Helper()
+	f.post("/tables", f.tableConfig(name, changes), nil)
+}
+
+// freeAddr finds an address that stays the same over restarts. It is not among
+// the ports that the system gives to outgoing connections: a node that calls a
+// controller that is down could otherwise be given the very port it calls, be
+// connected to itself, and keep the controller from coming back.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.Intn(20000))
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			ln.Close()
+			return addr
+		}
+	}
+	t.Fatal("no free port from 12000 to 31999")
+	return ""
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// drawSeed returns the seed of a test's choices: that of SHOAL_SEED, to make
+// the same choices again, or a new one. What the processes are just doing when
+// they are struck is not in the seed.
+func drawSeed(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := time.Now().UnixNano()
+	if s := os.Getenv("SHOAL_SEED"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			t.Fatalf("SHOAL_SEED: %v", err)
+		}
+		seed = n
+	}
+	t.Logf("the same choices again: SHOAL_SEED=%d go test ./internal/e2e -run '^%s$'", seed, t.Name())
+	return rand.New(rand.NewSource(seed))
+}
+
+// TestKillsLoseNothing kills the controller and the nodes at random moments
+// while rows arrive, starts them again, and proves that every row is committed
+// exactly once.
+func TestKillsLoseNothing(t *testing.T) {
+	rnd := drawSeed(t)
+	f, _ := startFleet(t, fleetOptions{})
+	p := newProducer(t, f.streamRoot(), "events", 3)
+	f.createTable("events", map[string]any{
+		"segment":   map[string]any{"maxRows": 150, "maxAge": "5s", "rowGroupRows": 40},
+		"deepStore": f.withDeepStore(),
+	})
+	f.awaitNodes(3)
+	stop := p.keepAdding(rnd, 5*time.Millisecond)
+	f.awaitCommitted("events", 1)
+
+	k := killer{fleet: f, producer: p, rnd: rnd}
+	for k.kills < 26 {
+		k.round()
+	}
+	stop()
+	t.Logf("%d kills: %s", k.kills, strings.Join(k.log, ", "))
+	f.prove("events", p)
+	f.checkHistory()
+}
+
+// killer strikes, and heals what it struck.
+type killer struct {
+	*fleet
+	producer *producer
+	rnd      *rand.Rand
+	kills    int
+	log      []string
+}
+
+// round waits for a moment, kills one process or several, waits again, and
+// starts them again in any order.
+func (k *killer) round() {
+	k.t.Helper()
+	k.moment()
+	victims := k.victims()
+	var names []string
+	for _, v := range victims {
+		v.kill()
+		k.kills++
+		names = append(names, v.name)
+	}
+	k.log = append(k.log, strings.Join(names, "+"))
+	k.rnd.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+	for _, v := range victims {
+		k.produced(k.rnd.Intn(200))
+		v.start()
+	}
+}
+
+// moment waits until the cluster has got somewhere: rows written, or, to strike
+// when something has just been committed, rows committed.
+func (k *killer) moment() {
+	k.t.Helper()
+	if n := k.rnd.Intn(600); k.rnd.Intn(2) == 0 {
+		k.produced(n)
+	} else if have, err := k.committed("events"); err == nil {
+		k.awaitCommitted("events", have+int64(n))
+	}
+}
+
+// produced waits until so many more rows are written.
+func (k *killer) produced(n int) {
+	k.t.Helper()
+	until := k.producer.made.Load() + int64(n)
+	k.await(fmt.Sprintf("%d more rows", n), func() (bool, string) {
+		made := k.producer.made.Load()
+		return made >= until, fmt.Sprint(made)
+	})
+}
+
+// victims draws whom to kill: mostly one, sometimes two, sometimes all.
+func (k *killer) victims() []*process {
+	all := append([]*process{k.controller}, k.nodes...)
+	k.rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	switch n := k.rnd.Intn(10); {
+	case n < 6:
+		return all[:1]
+	case n < 9:
+		return all[:2]
+	default:
+		return all
+	}
+}

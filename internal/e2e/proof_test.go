@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/shoalstore/shoal/deepstore"
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// prove brings the table to its end and proves, from the bytes that are served
+// and not from what anybody says of them, that each row of the stream is in
+// exactly one committed segment, that every node has the same bytes of each, and
+// the deep store too if the table has one; and that nothing else lies around.
+// All processes must be up, and the producer at rest.
+func (f *fleet) prove(table string, p *producer) {
+	f.t.Helper()
+	f.awaitComplete(table, p.ends(), f.urls())
+	var tv api.TableView
+	f.get("/tables/"+table, &tv)
+	at, rows := map[int32]int64{}, int64(0)
+	for _, s := range f.committedSegments(table) {
+		if s.Start != at[s.Partition] {
+			f.t.Errorf("%s starts at %d, its predecessor ended at %d", s.Name, s.Start, at[s.Partition])
+		}
+		at[s.Partition] = s.End
+		rows += s.Rows
+		var first []byte
+		for _, n := range f.nodes {
+			body := f.fetch(n.url, s)
+			if first == nil {
+				first = body
+				compareRows(f.t, p, s, body)
+			}
+		}
+		if tv.Config.DeepStore != nil {
+			f.checkDeepStore(s)
+		}
+		if s.LastError != nil {
+			f.t.Errorf("%s is done and has the error %+v", s.Name, s.LastError)
+		}
+	}
+	for partition, end := range p.ends() {
+		if lines := int64(len(p.lines(partition))); lines != end {
+			f.t.Fatalf("the producer lost count in partition %d: %d of %d", partition, lines, end)
+		}
+		if at[partition] != end {
+			f.t.Errorf("partition %d is in segments up to %d of %d rows", partition, at[partition], end)
+		}
+	}
+	f.checkLeftovers(table)
+	f.t.Logf("proved: %d rows in %d segments, each on %d nodes", rows, len(f.committedSegments(table)), len(f.nodes))
+}
+
+// fetch reads a segment from a node and checks that its bytes are the digest's.
+func (f *fleet) fetch(base string, s api.SegmentView) []byte {
+	f.t.Helper()
+	url := base + "/segments/" + s.TableName + "/" + s.Name
+	res, err := http.Get(url)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		f.t.Fatalf("GET %s: %s, %v: %.300s", url, res.Status, err, body)
+	}
+	if res.Header.Get("ETag") != s.Digest.ETag() || digestOf(body) != s.Digest {
+		f.t.Errorf("GET %s: ETag %s, bytes hash to %s, the record says %s", url, res.Header.Get("ETag"), digestOf(body), s.Digest)
+	}
+	return body
+}
+
+func digestOf(body []byte) segment.Digest {
+	var h segment.PieceHasher
+	_, _ = h.Write(body)
+	_, d := h.Sum()
+	return d
+}
+
+// compareRows compares a segment with the stream, row by row.
+func compareRows(t *testing.T, p *producer, s api.SegmentView, body []byte) {
+	t.Helper()
+	r, err := segment.OpenFile(bytes.NewReader(body), int64(len(body)))
+	if err != nil {
+		t.Errorf("%s: %v", s.Name, err)
+		return
+	}
+	if got := r.Properties(); got.Start != s.Start || got.End != s.End || got.Partition != s.Partition || got.Table != s.TableName {
+		t.Errorf("the footer of %s says %+v", s.Name, got)
+	}
+	lines, next := p.lines(s.Partition), s.Start
+	for row, err := range r.Rows() {
+		if err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+			return
+		}
+		if problem := compareRow(lines, next, row); problem != "" {
+			t.Errorf("%s: %s", s.Name, problem)
+			return
+		}
+		next++
+	}
+	if next != s.End || s.Rows != s.End-s.Start {
+		t.Errorf("%s has rows up to %d, its record says [%d, %d) and %d rows", s.Name, next, s.Start, s.End, s.Rows)
+	}
+}
+
+// compareRow says what is wrong with a row that should be the line at offset.
+func compareRow(lines [][]byte, offset int64, row *segment.StoredRow) string {
+	if row.Offset != offset {
+		return fmt.Sprintf("has offset %d where %d belongs", row.Offset, offset)
+	}
+	if offset >= int64(len(lines)) {
+		return fmt.Sprintf("has a row at %d; the stream ends at %d", offset, len(lines))
+	}
+	line := lines[offset]
+	if !bytes.Equal(row.Value, line) {
+		return fmt.Sprintf("row %d is %.100q, in the stream it is %.100q", offset, row.Value, line)
+	}
+	var want struct {
+		ID   int64
+		Text string
+	}
+	if json.Unmarshal(line, &want) != nil {
+		if row.Error == "" || row.Columns[0] != nil || row.Columns[1] != nil {
+			return fmt.Sprintf("row %d is not JSON, and yet has columns %v and the error %q", offset, row.Columns, row.Error)
+		}
+		return ""
+	}
+	if row.Error != "" || row.Columns[0] != want.ID || row.Columns[1] != want.Text {
+		return fmt.Sprintf("row %d has columns %.100v and the error %q, want %+.100v", offset, row.Columns, row.Error, want)
+	}
+	return ""
+}
+
+// checkDeepStore checks a segment's bytes in the deep store, and its sidecar.
+func (f *fleet) checkDeepStore(s api.SegmentView) {
+	f.t.Helper()
+	key, err := deepstore.DataKey(s.Name, s.Digest)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	body, err := os.ReadFile(filepath.Join(f.deepStore(), key))
+	if err != nil || digestOf(body) != s.Digest {
+		f.t.Errorf("%s in the deep store: %v, bytes hash to %s, the record says %s", s.Name, err, digestOf(body), s.Digest)
+	}
+	sidecar, err := os.ReadFile(filepath.Join(f.deepStore(), deepstore.PiecesKey(key)))
+	var pieces segment.Pieces
+	if err == nil {
+		err = pieces.UnmarshalBinary(sidecar)
+	}
+	if err == nil {
+		err = pieces.Check(s.Digest)
+	}
+	if err != nil {
+		f.t.Errorf("the sidecar of %s in the deep store: %v", s.Name, err)
+	}
+}
+
+// checkLeftovers waits until each node holds the committed copies and nothing
+// else: builds that were not committed, and damaged copies, are gone by then.
+// And nothing may have been taken for an orphan.
+func (f *fleet) checkLeftovers(table string) {
+	f.t.Helper()
+	var want []string
+	for _, s := range f.committedSegments(table) {
+		want = append(want, s.Name+" "+s.Digest.Short())
+	}
+	slices.Sort(want)
+	for _, n := range f.nodes {
+		f.await("only committed copies on "+n.name, func() (bool, string) {
+			items, err := f.inventory(n.url)
+			if err != nil {
+				return false, err.Error()
+			}
+			var have []string
+			for _, it := range items {
+				if it.Table == table {
+					have = append(have, it.Segment+" "+it.Digest.Short())
+				}
+			}
+			slices.Sort(have)
+			return slices.Equal(have, want), asJSON(items, nil)
+		})
+		if files := filesBelow(f.t, filepath.Join(n.data(), "orphans")); len(files) > 0 {
+			f.t.Errorf("%s has set aside as orphans: %v", n.name, files)
+		}
+	}
+}
+
+// filesBelow lists the files in a directory and below, none if it is not there.
+func filesBelow(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files = append(files, path)
+		}
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// checkHistory stops everything and goes through the controller's log: the
+// invariants of DESIGN §9 held after every single batch, and each node's cache
+// is the beginning of that very log.
+func (f *fleet) checkHistory() {
+	f.t.Helper()
+	f.stopNodes()
+	f.controller.stop()
+	all := readLog(f.t, f.controller.data(), "log")
+	im := meta.Empty()
+	for _, e := range all {
+		next, err := im.Apply(e.Batch)
+		if err != nil {
+			f.t.Fatalf("batch %d: %v", e.Batch.Offset, err)
+		}
+		im = next
+		if broken := meta.CheckInvariants(im); len(broken) > 0 {
+			f.t.Fatalf("after batch %d: %v", e.Batch.Offset, broken)
+		}
+	}
+	for _, n := range f.nodes {
+		cache := readLog(f.t, n.data(), "cache")
+		if len(cache) > len(all) {
+			f.t.Errorf("the cache of %s has %d batches, the log %d", n.name, len(cache), len(all))
+			continue
+		}
+		for i, e := range cache {
+			if !bytes.Equal(e.Frame, all[i].Frame) {
+				f.t.Errorf("the cache of %s has another batch at %d than the log", n.name, e.Batch.Offset)
+				break
+			}
+		}
+	}
+	f.t.Logf("history: %d batches in %d epochs", len(all), im.Epoch())
+}
+
+// readLog reads all of a log that nobody has open.
+func readLog(t *testing.T, data, dir string) (all []metalog.Entry) {
+	t.Helper()
+	fs, err := vfs.OS(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := metalog.OpenLog(fs, metalog.LogOptions{Dir: dir, Logger: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for at := l.Start(); at < l.End(); {
+		frames, err := l.Read(at, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some, err := metalog.DecodeEntries(frames)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, some...)
+		at = some[len(some)-1].Batch.Offset + 1
+	}
+	return all
+}
