@@ -20,11 +20,11 @@ func TestBuilderMemoryIsBounded(t *testing.T) {
 		total   int64
 		cfg     BuilderConfig
 	}{
-		{"rows of 1.6 KB", 1600, 100 << 20, flightConfig()},
-		{"rows of 1 MiB, declared as a string", 1 << 20, 200 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: []Column{{Name: "s", Type: TypeString}}}}},
-		{"rows of 1 MiB, as json and kept", 1 << 20, 200 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: []Column{{Name: "s", Type: TypeJSON}, {Name: "again", Type: TypeString, Path: "s"}}}}},
-		{"rows of 1 MiB, uncompressed", 1 << 20, 200 << 20, BuilderConfig{Format: Format{Type: FormatRaw}, Compression: CompressionNone}},
-		{"as many columns as there may be", 8 << 10, 48 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: manyColumns()}}},
+		{"rows of 1.6 KB", 1600, 64 << 20, flightConfig()},
+		{"rows of 1 MiB, declared as a string", 1 << 20, 96 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: []Column{{Name: "s", Type: TypeString}}}}},
+		{"rows of 1 MiB, as json and kept", 1 << 20, 96 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: []Column{{Name: "s", Type: TypeJSON}, {Name: "again", Type: TypeString, Path: "s"}}}}},
+		{"rows of 1 MiB, uncompressed", 1 << 20, 96 << 20, BuilderConfig{Format: Format{Type: FormatRaw}, Compression: CompressionNone}},
+		{"as many columns as there may be", 8 << 10, 32 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: manyColumns()}}},
 		{"tiny rows", 16, 16 << 20, BuilderConfig{Format: Format{Type: FormatJSON, Columns: flightColumns()}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
