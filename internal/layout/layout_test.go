@@ -27,7 +27,7 @@ var rows = [][]string{
 	{"commit", "validation", "metalog"},
 	{"meta"},
 	{"segment"},
-	{"internal/vfs", "internal/httpx", "internal/config"},
+	{"internal/vfs", "internal/httpx", "internal/config", "internal/schedule"},
 }
 
 // beside are packages that belong to the tests of another: "x/y" stands in x's
