@@ -19,6 +19,9 @@ const (
 	// groupsMax is how many batches may wait for the one in flight. When there are
 	// that many, Submit waits.
 	groupsMax = 4
+	// takeMax is how many submissions are evaluated before the append in flight is
+	// looked at again: refusals fill no batch, so a storm of them has no other end.
+	takeMax = 256
 )
 
 // WriterConfig is what a Writer needs. Metrics may be nil.
@@ -225,11 +228,11 @@ func (w *Writer) change(fn meta.Func) *submission {
 // take evaluates a submission and those that are waiting behind it, while they fit
 // into the groups there may be. Only a broken invariant of the writer is an error.
 func (w *Writer) take(s *submission) error {
-	for {
+	for n := 1; ; n++ {
 		if err := w.evaluate(s); err != nil {
 			return err
 		}
-		if len(w.groups) > groupsMax {
+		if len(w.groups) > groupsMax || n == takeMax {
 			return nil
 		}
 		select {

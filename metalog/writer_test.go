@@ -372,6 +372,67 @@ func TestSubmitEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestCommittedTellsOfEachBatchBeforeItsAnswers(t *testing.T) {
+	l := openLog(t, vfs.NewMem(), 0)
+	var told []int64
+	w := NewWriter(WriterConfig{
+		Device: l, Image: meta.Empty(), Clock: clockAt(5), Cluster: testCluster,
+		Leader: meta.Leader{Epoch: 1, Term: termOf(1)},
+		Committed: func(im *meta.Image, b *meta.Batch) {
+			if im.Next() != b.Offset+1 {
+				t.Errorf("batch %d with the image at %d", b.Offset, im.Next())
+			}
+			told = append(told, b.Offset)
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- w.Run(ctx) }()
+	for n := range int64(3) {
+		r, err := w.Submit(ctx, put(n, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told[len(told)-1] != r.Offset { // ordered by the answer
+			t.Fatalf("batch %d is answered, told of %v", r.Offset, told)
+		}
+	}
+	cancel()
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	if want := []int64{0, 1, 2, 3}; !slices.Equal(told, want) {
+		t.Fatalf("told of %v", told)
+	}
+}
+
+// A storm of refusals does not keep a commit from being answered.
+func TestRefusalsDoNotStarveTheCommit(t *testing.T) {
+	w, stop := startWriter(t, openLog(t, vfs.NewMem(), 0), 1, clockAt(5))
+	if _, err := w.Submit(context.Background(), create(1)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var storm sync.WaitGroup
+	for range 50 {
+		storm.Go(func() {
+			for ctx.Err() == nil {
+				w.Submit(ctx, create(1))
+			}
+		})
+	}
+	for n := range int64(20) {
+		if _, err := w.Submit(context.Background(), create(2+n)); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	storm.Wait()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Counters that many callers raise at once: no update is lost, every answer names the
 // batch that holds it, and the log replays to the writer's image.
 func TestManySubmittersLoseNoUpdate(t *testing.T) {
