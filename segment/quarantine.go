@@ -65,10 +65,10 @@ func (s *Store) Quarantine(h Held, why string) (Held, error) {
 	}
 	s.mu.Lock()
 	// The same entry under its new path, so that readers' pins go with it.
-	c := s.copies[sealed.file]
-	delete(s.copies, sealed.file)
+	c := s.index.byFile[sealed.file]
+	s.index.drop(sealed.file)
 	c.held = to
-	s.copies[to.file] = c
+	s.index.put(c)
 	s.mu.Unlock()
 	s.logged(s.log.Warn(), to).Str("reason", why).Msg("damaged copy quarantined, kept as a source of its good pieces")
 	return to, nil
@@ -116,7 +116,7 @@ func (s *Store) quarantineFile(h Held) string {
 	defer s.mu.Unlock()
 	for n := 1; ; n++ {
 		file := fmt.Sprintf("%s.%d%s", base, n, damagedSuffix)
-		if s.copies[file] == nil {
+		if s.index.byFile[file] == nil {
 			return file
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Store) quarantineFile(h Held) string {
 
 func (s *Store) forget(file string) {
 	s.mu.Lock()
-	delete(s.copies, file)
+	s.index.drop(file)
 	s.mu.Unlock()
 }
 

@@ -52,9 +52,8 @@ type Store struct {
 	stages  atomic.Int64
 	reserve atomic.Int64
 
-	mu sync.Mutex
-	// copies is what is held, by path of the data file.
-	copies map[string]*holding
+	mu    sync.Mutex
+	index index // of what is held (store_index.go)
 	// turns are the copies being changed, by path in segments/; the channel is
 	// closed when the change is over.
 	turns map[string]chan struct{}
@@ -116,11 +115,11 @@ const (
 // that no other process has the directory (vfs.FS.Lock).
 func OpenStore(fsys vfs.FS, log zerolog.Logger) (*Store, error) {
 	s := &Store{
-		fs:     fsys,
-		log:    log,
-		now:    time.Now,
-		copies: make(map[string]*holding),
-		turns:  make(map[string]chan struct{}),
+		fs:    fsys,
+		log:   log,
+		now:   time.Now,
+		index: newIndex(),
+		turns: make(map[string]chan struct{}),
 	}
 	s.reserve.Store(DefaultReserve)
 	// The quarantine is known before the segments are scanned, because the scan
@@ -177,8 +176,8 @@ func (s *Store) StoreID() uuid.UUID { return s.id }
 // number and file.
 func (s *Store) Held() []Held {
 	s.mu.Lock()
-	all := make([]holding, 0, len(s.copies))
-	for _, c := range s.copies {
+	all := make([]holding, 0, len(s.index.byFile))
+	for _, c := range s.index.byFile {
 		all = append(all, *c)
 	}
 	s.mu.Unlock()
@@ -201,7 +200,7 @@ func (s *Store) Held() []Held {
 func (s *Store) Get(table uuid.UUID, partition int32, name string, digest Digest) (Held, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.copies[segmentFile(table, partition, name, digest)]
+	c := s.index.byFile[segmentFile(table, partition, name, digest)]
 	if c == nil || c.held.Digest != digest {
 		return Held{}, false
 	}
@@ -238,7 +237,7 @@ func (s *Store) Open(h Held) (f vfs.File, pieces *Pieces, release func(), err er
 func (s *Store) pin(h Held) (now Held, unpin func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.copies[h.file]
+	c := s.index.byFile[h.file]
 	if c == nil {
 		return Held{}, nil, fmt.Errorf("%w: %s", ErrNotHeld, describe(h))
 	}
@@ -274,7 +273,7 @@ func (s *Store) takeTurn(file string) (done func()) {
 
 func (s *Store) insert(h Held, seq int64) {
 	s.mu.Lock()
-	s.copies[h.file] = &holding{held: h, seq: seq}
+	s.index.put(&holding{held: h, seq: seq})
 	s.mu.Unlock()
 }
 
@@ -283,20 +282,20 @@ func (s *Store) insert(h Held, seq int64) {
 func (s *Store) takeUnpinned(h Held) (*holding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.copies[h.file]
+	c := s.index.byFile[h.file]
 	if c == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNotHeld, describe(h))
 	}
 	if c.pins > 0 {
 		return nil, fmt.Errorf("%w: %s has %d readers", ErrPinned, describe(h), c.pins)
 	}
-	delete(s.copies, h.file)
+	s.index.drop(h.file)
 	return c, nil
 }
 
 func (s *Store) putBack(c *holding) {
 	s.mu.Lock()
-	s.copies[c.held.file] = c
+	s.index.put(c)
 	s.mu.Unlock()
 }
 

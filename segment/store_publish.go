@@ -91,7 +91,7 @@ func (s *Store) dropJournal(stagedPath string) {
 func (s *Store) lookup(file string) (Held, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, ok := s.copies[file]
+	c, ok := s.index.byFile[file]
 	if !ok {
 		return Held{}, false
 	}

@@ -58,7 +58,7 @@ func (s *Store) Verify(ctx context.Context, h Held) error {
 		return err
 	}
 	s.mu.Lock()
-	if c := s.copies[h.file]; c != nil {
+	if c := s.index.byFile[h.file]; c != nil {
 		c.held.Verified = s.now()
 	}
 	s.mu.Unlock()
