@@ -286,6 +286,7 @@ func (b *Builder) addHeaders(headers []Header) {
 	}
 	for i, h := range headers {
 		repeats := min(i, 1)
+		b.encoded += int64(len(h.Key) + len(h.Value))
 		b.put(leafHeaderKey, parquet.ByteArrayValue([]byte(h.Key)).Level(repeats, 2, leafHeaderKey))
 		if h.Value == nil {
 			b.put(leafHeaderValue, parquet.Value{}.Level(repeats, 2, leafHeaderValue))
