@@ -1,0 +1,47 @@
+// Command shoal-controller decides: it holds the metadata, leads the segment
+// completion protocol and serves the admin API. See internal/controller.
+package main
+
+import (
+	"os"
+
+	"github.com/rs/zerolog"
+
+	"github.com/shoalstore/shoal/internal/cmdline"
+	"github.com/shoalstore/shoal/internal/controller"
+)
+
+// settings are the flags; a settings file has them in camel case.
+type settings struct {
+	cmdline.Common
+
+	Data                string   `help:"Directory of the metadata log. It is made if it is not there." placeholder:"DIR" required:"" env:"SHOAL_DATA"`
+	Listen              string   `help:"Address to serve on; without a host it is loopback." placeholder:"ADDR" default:"127.0.0.1:7070" env:"SHOAL_LISTEN"`
+	Advertise           string   `help:"URL that others reach this controller by; made from --listen unless given." placeholder:"URL" env:"SHOAL_ADVERTISE"`
+	StreamRoot          string   `help:"Directory that streams of type files are below." placeholder:"DIR" env:"SHOAL_STREAM_ROOT"`
+	DeepstoreRoot       []string `help:"Directory that file:// deep stores may be below. May be given several times." placeholder:"DIR" env:"SHOAL_DEEPSTORE_ROOT"`
+	NodeHosts           []string `help:"Host that nodes may register URLs of, besides the one they call from." placeholder:"HOST" env:"SHOAL_NODE_HOSTS"`
+	ClusterTokenFile    string   `help:"File with the token that everything that changes state must carry." placeholder:"FILE" env:"SHOAL_CLUSTER_TOKEN_FILE"`
+	AllowBeyondLoopback bool     `help:"Let --listen be an address that other machines can reach." env:"SHOAL_ALLOW_BEYOND_LOOPBACK"`
+}
+
+func main() {
+	var s settings
+	os.Exit(cmdline.Main("shoal-controller", "Shoal's controller: metadata, the completion protocol, the admin API.", &s,
+		func(log zerolog.Logger) (cmdline.Process, error) {
+			cfg, err := s.config()
+			if err != nil {
+				return nil, err
+			}
+			return controller.Open(cfg, log)
+		}))
+}
+
+func (s *settings) config() (controller.Config, error) {
+	token, err := cmdline.ReadToken(s.ClusterTokenFile)
+	return controller.Config{
+		Data: s.Data, Listen: s.Listen, Advertise: s.Advertise,
+		StreamRoot: s.StreamRoot, DeepStoreRoots: s.DeepstoreRoot, NodeHosts: s.NodeHosts,
+		ClusterToken: token, AllowBeyondLoopback: s.AllowBeyondLoopback,
+	}, err
+}
