@@ -166,7 +166,7 @@ func compareRows(t *testing.T, glob string, want []string) {
 	query(t, func(r *sql.Rows) error {
 		var partition int32
 		var offset int64
-		var value string
+		var value []byte
 		var failed sql.NullString
 		if err := r.Scan(&partition, &offset, &value, &failed); err != nil {
 			return err
@@ -178,9 +178,9 @@ func compareRows(t *testing.T, glob string, want []string) {
 			t.Fatalf("%s: partition %d, offset %d: _error %s", glob, partition, offset, failed.String)
 		}
 		next[partition]++
-		got = append(got, value)
+		got = append(got, string(value))
 		return nil
-	}, `select _partition, _offset, cast(_value as varchar), _error from read_parquet(?) order by _partition, _offset`, glob)
+	}, `select _partition, _offset, _value, _error from read_parquet(?) order by _partition, _offset`, glob)
 	want = slices.Clone(want)
 	slices.Sort(want)
 	slices.Sort(got)
