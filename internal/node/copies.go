@@ -57,15 +57,13 @@ func (c *copies) post(ev Event) {
 func (c *copies) claim(k meta.SegmentKey)   { c.post(Claimed{k}) }
 func (c *copies) unclaim(k meta.SegmentKey) { c.post(Unclaimed{k}) }
 
-// storeChanged says what the store holds of a segment now.
+// storeChanged says what the store holds of a segment now. Asking and telling are
+// one step: else the older of two answers could come last, and be believed.
 func (c *copies) storeChanged(k meta.SegmentKey) {
-	var held []segment.Held
-	for _, h := range c.n.store.Held() {
-		if hk, ok := heldKey(h); ok && hk == k {
-			held = append(held, h)
-		}
-	}
-	c.post(StoreChanged{Segment: k, Held: held})
+	c.mu.Lock()
+	c.inbox = append(c.inbox, StoreChanged{Segment: k, Held: c.n.store.HeldOf(k.Table, k.Partition, k.Seq)})
+	c.mu.Unlock()
+	notify(c.signal)
 }
 
 // run owns the machine until ctx ends, and then waits for the effects.
@@ -121,7 +119,7 @@ func (c *copies) perform(ctx context.Context, a Action) Event {
 	case Upload:
 		uri, err := c.n.uploadHeld(ctx, a.Segment, a.Digest)
 		c.told(a.Segment, "upload", uri, err)
-		return UploadDone{Segment: a.Segment, URI: uri, Err: err}
+		return UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err}
 	case Report:
 		var verdicts meta.LocationVerdicts
 		err := c.n.control.Post(ctx, api.PathLocations, a.Report, &verdicts)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shoalstore/shoal/commit"
+	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/segment"
 )
@@ -16,90 +16,55 @@ import (
 // held (its store) and listed (locations that name it), and closes the
 // differences, for ever. A message that is lost costs a delay, never a state.
 //
-// It never removes a copy because an image does not name it (DESIGN §4.5). What
-// a consumer's run is seeing to it leaves alone (Claimed).
+// Its parts, by subject: what one segment calls for (judge.go), what is tried
+// until it is so (efforts.go), and what the leader is told (reports.go).
 //
-// The cost of a step follows what changed; a slow pass over everything (fullEvery)
-// catches whatever was missed.
+// It never removes a copy because an image does not name it (DESIGN §4.5), and
+// what a consumer's run is seeing to it leaves alone (Claimed).
+//
+// The cost of a step follows what changed and what can be started; a slow pass
+// over everything (fullEvery) catches whatever was missed.
 type Machine struct {
-	cfg      MachineConfig
-	image    *meta.Image
-	caughtUp bool
+	cfg   MachineConfig
+	image *meta.Image
 
 	incarnation int64 // 0: not registered
 	epoch       int64
+	// goal is the high watermark that the leader named when the node last met
+	// it. The image has caught up once it is there, and stays so: absence from
+	// it then means something.
+	goal     int64
+	caughtUp bool
 
 	held    map[meta.SegmentKey][]segment.Held
 	claimed map[meta.SegmentKey]bool
+
 	works   map[meta.SegmentKey]*work
+	queues  [efforts]*schedule.Queue[meta.SegmentKey]
+	running [efforts]int
 	reports reports
 
-	fetches, uploads int // under way
-	fullAt           time.Duration
-
-	now time.Duration
-	out []Action
+	fullAt time.Duration
+	now    time.Duration
+	out    []Action
 }
 
 // fullEvery is how often everything is looked at.
 const fullEvery = 30 * time.Second
 
-// work is what is under way, or waits, for one segment.
-type work struct {
-	fetch   try
-	upload  try
-	rebuild try
-	removal try
-	// sourceless is since when nobody has had the bytes to give, 0: not so.
-	sourceless time.Duration
-	asked      bool // an operator asked for the upload
-}
-
-// try is an effort that is repeated with back-off.
-type try struct {
-	wanted  bool
-	running bool
-	due     time.Duration
-	wait    time.Duration
-}
-
-const (
-	tryMin = time.Second
-	tryMax = time.Minute
-)
-
-// failed puts the next try off.
-func (t *try) failed(now time.Duration) {
-	t.running = false
-	t.wait = min(max(2*t.wait, tryMin), tryMax)
-	t.due = now + t.wait
-}
-
-// succeeded ends the effort; what it brought about is not looked at again before
-// it can have shown.
-func (t *try) succeeded(now time.Duration) {
-	t.running, t.wait = false, 0
-	t.due = now + fullEvery
-}
-
-// soon lets the next try be made at once: something changed.
-func (t *try) soon() {
-	if !t.running {
-		t.due, t.wait = 0, 0
-	}
-}
-
-func (t *try) startable(now time.Duration) bool { return t.wanted && !t.running && now >= t.due }
-
 // NewMachine returns the machine of a node that knows nothing yet but what its
 // store holds.
 func NewMachine(cfg MachineConfig, held []segment.Held) *Machine {
 	cfg.FetchesMax = cmp.Or(cfg.FetchesMax, 4)
+	cfg.RebuildsMax = cmp.Or(cfg.RebuildsMax, 1)
 	cfg.UploadsMax = cmp.Or(cfg.UploadsMax, 2)
 	m := &Machine{
 		cfg: cfg, image: meta.Empty(),
 		held: map[meta.SegmentKey][]segment.Held{}, claimed: map[meta.SegmentKey]bool{},
 		works: map[meta.SegmentKey]*work{}, reports: newReports(),
+	}
+	for e := range m.queues {
+		m.queues[e] = schedule.New(meta.SegmentKey.Compare)
 	}
 	for _, h := range held {
 		if k, ok := heldKey(h); ok {
@@ -122,30 +87,29 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 	case Registered:
 		m.registered(ev)
 	case ImageChanged:
-		m.image, m.caughtUp = ev.Image, ev.CaughtUp
-		m.reviewTouched(ev.Touched)
+		m.imageChanged(ev)
 	case StoreChanged:
 		m.storeChanged(ev)
 	case Claimed:
 		m.claimed[ev.Segment] = true
+		m.review(ev.Segment)
 	case Unclaimed:
 		delete(m.claimed, ev.Segment)
 		m.review(ev.Segment)
 	case UploadAsked:
-		m.work(ev.Segment).asked = true
-		m.work(ev.Segment).upload.soon()
+		w := m.work(ev.Segment)
+		w.asked = true
+		w.tries[upload].soon()
 		m.review(ev.Segment)
 	case FetchDone:
 		m.fetchDone(ev)
 	case RebuildDone:
-		m.settle(&m.work(ev.Segment).rebuild, ev.Err)
-		m.review(ev.Segment)
+		m.done(ev.Segment, rebuild, ev.Err)
 	case UploadDone:
 		m.uploadDone(ev)
 	case RemoveDone:
 		if k, ok := heldKey(ev.Held); ok {
-			m.settle(&m.work(k).removal, ev.Err)
-			m.review(k)
+			m.done(k, removal, ev.Err)
 		}
 	case ReportDone:
 		m.reportDone(ev)
@@ -159,51 +123,35 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 
 func (m *Machine) do(a Action) { m.out = append(m.out, a) }
 
-func (m *Machine) settle(t *try, err error) {
-	if err != nil {
-		t.failed(m.now)
-	} else {
-		t.succeeded(m.now)
-	}
-}
-
-func (m *Machine) work(k meta.SegmentKey) *work {
-	w := m.works[k]
-	if w == nil {
-		w = &work{}
-		m.works[k] = w
-	}
-	return w
-}
-
 // Busy counts what is under way.
-func (m *Machine) Busy() int { return m.fetches + m.uploads }
+func (m *Machine) Busy() int { return m.running[fetch] + m.running[rebuild] + m.running[upload] }
 
 // Waiting counts the fetches and the uploads that wait for their turn or their
 // next try.
 func (m *Machine) Waiting() (fetches, uploads int) {
-	for _, w := range m.works {
-		if w.fetch.wanted && !w.fetch.running {
-			fetches++
-		}
-		if w.upload.wanted && !w.upload.running {
-			uploads++
-		}
-	}
-	return fetches, uploads
+	return m.queues[fetch].Len(), m.queues[upload].Len()
 }
 
-// registered begins a conversation with a leader: it is told of everything
-// that is held.
+// registered begins a conversation with a leader: it is told again of everything
+// that is held, and the image has to reach what it had written by then.
 func (m *Machine) registered(ev Registered) {
 	if ev.Incarnation != m.incarnation {
-		m.reports.begin()
+		m.reports.sequence = 0
 	}
 	if ev.Epoch != m.epoch || ev.Incarnation != m.incarnation {
-		m.reports.confirmAll = true
+		m.reports.begin()
+		m.goal = ev.HighWatermark
 	}
 	m.incarnation, m.epoch = ev.Incarnation, ev.Epoch
+	m.lookWhetherCaughtUp()
 	m.reviewAll()
+}
+
+// lookWhetherCaughtUp reports whether the image has just caught up.
+func (m *Machine) lookWhetherCaughtUp() (now bool) {
+	before := m.caughtUp
+	m.caughtUp = m.incarnation != 0 && m.image.Next() >= m.goal && m.image.Epoch() >= m.epoch
+	return m.caughtUp && !before
 }
 
 func (m *Machine) tick() {
@@ -213,35 +161,49 @@ func (m *Machine) tick() {
 	}
 }
 
-// reviewTouched looks at the segments that a change of the image concerns.
-func (m *Machine) reviewTouched(touched []meta.Key) {
-	if touched == nil {
-		m.reviewAll()
-		return
-	}
-	for _, k := range touched {
+func (m *Machine) imageChanged(ev ImageChanged) {
+	before := m.image
+	m.image = ev.Image
+	for _, k := range ev.Touched {
 		switch k.Kind {
 		case meta.KindSegment, meta.KindTombstone:
-			key := meta.SegmentKey{Table: k.Table, Partition: k.Partition, Seq: k.Num}
-			if w := m.works[key]; w != nil { // perhaps there is a source now
-				w.fetch.soon()
-			}
-			m.review(key)
+			m.reviewChanged(meta.SegmentKey{Table: k.Table, Partition: k.Partition, Seq: k.Num})
 		case meta.KindNode:
-			m.reviewNode(k.Name)
+			if changedForCopies(before.Node(k.Name), m.image.Node(k.Name)) {
+				m.reviewNode(k.Name)
+			}
 		}
+	}
+	if m.lookWhetherCaughtUp() || ev.Touched == nil {
+		m.reviewAll()
 	}
 }
 
-// reviewNode looks at what may have changed because a node came or went: its
-// copies count, or no longer do.
+// changedForCopies tells the changes of a node's record by which its copies begin
+// or cease to count, or to be found, from the many by which they do not: the
+// record changes with every report.
+func changedForCopies(before, after *meta.Node) bool {
+	if before == nil || after == nil {
+		return before != after
+	}
+	return before.State != after.State || before.StoreID != after.StoreID || before.URL != after.URL
+}
+
+// reviewNode looks at the segments whose copies on a node changed what they are
+// worth.
 func (m *Machine) reviewNode(node string) {
 	for s := range m.image.SegmentsNaming(node) {
-		if w := m.works[s.SegmentKey()]; w != nil {
-			w.fetch.soon()
-		}
-		m.review(s.SegmentKey())
+		m.reviewChanged(s.SegmentKey())
 	}
+}
+
+// reviewChanged looks at a segment of which something changed elsewhere: perhaps
+// there is a source now.
+func (m *Machine) reviewChanged(k meta.SegmentKey) {
+	if w := m.works[k]; w != nil {
+		w.tries[fetch].soon()
+	}
+	m.review(k)
 }
 
 // reviewAll looks at every segment that the node has to do with, in any way.
@@ -256,144 +218,12 @@ func (m *Machine) reviewAll() {
 	for k := range m.works {
 		keys[k] = struct{}{}
 	}
+	for k := range m.reports.all() {
+		keys[k] = struct{}{}
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(keys), meta.SegmentKey.Compare) {
 		m.review(k)
 	}
-}
-
-// review compares wanted, held and listed for one segment.
-func (m *Machine) review(k meta.SegmentKey) {
-	s := m.image.Segment(k)
-	switch {
-	case s == nil:
-		m.reviewUnknown(k)
-	case s.Status == meta.SegmentDone:
-		m.reviewDone(k, s)
-	default:
-		m.forget(k) // consuming: its files, if any, are the consumer's
-	}
-}
-
-// forget drops what waits for a segment.
-func (m *Machine) forget(k meta.SegmentKey) {
-	if w := m.works[k]; w != nil && !w.fetch.running && !w.upload.running && !w.rebuild.running && !w.removal.running {
-		delete(m.works, k)
-	}
-	m.reports.forget(k)
-}
-
-// reviewUnknown deals with copies of a segment that the image does not have. An
-// image that has not caught up says nothing by that. A tombstone explains a
-// copy, and lets it go once the leader has marked it expired.
-func (m *Machine) reviewUnknown(k meta.SegmentKey) {
-	m.forget(k)
-	if !m.caughtUp || m.claimed[k] {
-		return
-	}
-	tomb := m.image.Tombstone(k)
-	for _, h := range m.held[k] {
-		switch {
-		case tomb == nil:
-			m.remove(k, SetAside{Held: h})
-		case tomb.Expired:
-			m.remove(k, Remove{Held: h, Why: "its segment was deleted, and the grace is over"})
-		}
-	}
-}
-
-// reviewDone deals with a committed segment.
-func (m *Machine) reviewDone(k meta.SegmentKey, s *meta.Segment) {
-	_, held := m.copyOf(k, s.Digest)
-	loc := s.NodeLocation(m.cfg.Node)
-	listed := loc != nil && loc.StoreID == m.cfg.StoreID
-	wanted := slices.Contains(s.Replicas, m.cfg.Node)
-
-	m.reports.want(k, s.Digest, held && !listed, !held && loc != nil)
-	w := m.work(k)
-	w.fetch.wanted = wanted && !held && !m.claimed[k]
-	w.upload.wanted = held && m.isUploader(s, w)
-	if held {
-		w.sourceless = 0
-	}
-	w.rebuild.wanted = w.fetch.wanted && w.sourceless > 0 && m.now-w.sourceless >= m.patience(s)
-	if !m.claimed[k] {
-		m.reviewOthers(k, s)
-	}
-	if *w == (work{}) || held && !w.upload.wanted && !w.upload.running && !w.fetch.running && !w.removal.running {
-		delete(m.works, k)
-	}
-}
-
-// copyOf finds the sealed copy with the digest.
-func (m *Machine) copyOf(k meta.SegmentKey, d segment.Digest) (segment.Held, bool) {
-	for _, h := range m.held[k] {
-		if h.State == segment.StateSealed && h.Digest == d {
-			return h, true
-		}
-	}
-	return segment.Held{}, false
-}
-
-// reviewOthers removes files of a committed segment that are not the committed
-// one: builds that differ, and damaged copies. They may hold the only good
-// bytes there are, so they stay until two other copies count, or a verified one
-// in the deep store (DESIGN §4.5).
-func (m *Machine) reviewOthers(k meta.SegmentKey, s *meta.Segment) {
-	counted := meta.CountedCopies(m.image, s)
-	others := 0
-	for _, l := range counted.Nodes {
-		if l.Node != m.cfg.Node {
-			others++
-		}
-	}
-	if others < 2 && len(counted.DeepStore) == 0 {
-		return
-	}
-	for _, h := range m.held[k] {
-		if h.Digest != s.Digest || h.State != segment.StateSealed {
-			m.remove(k, Remove{Held: h, Why: "it is not the committed file, and enough copies of that exist"})
-		}
-	}
-}
-
-// remove starts a removal, one at a time for a segment.
-func (m *Machine) remove(k meta.SegmentKey, a Action) {
-	w := m.work(k)
-	if w.removal.running || m.now < w.removal.due {
-		return
-	}
-	w.removal.running = true
-	m.do(a)
-}
-
-// isUploader reports whether the upload of a committed segment is this node's to
-// do: it is the committer, if that is UP and has its copy, else the first whose
-// copy counts.
-func (m *Machine) isUploader(s *meta.Segment, w *work) bool {
-	cfg := m.image.CurrentConfig(s.Table)
-	if cfg == nil || cfg.DeepStore == nil || s.DeepStoreVerified() {
-		return false
-	}
-	if w.asked {
-		return true
-	}
-	counted := meta.CountedCopies(m.image, s).Nodes
-	for _, l := range counted {
-		if l.Node == s.Committer {
-			return m.cfg.Node == s.Committer
-		}
-	}
-	return len(counted) > 0 && counted[0].Node == m.cfg.Node
-}
-
-// patience is how long a committed segment without a source is waited for
-// before it is built again from the stream: 10 H (PROTOCOL §5).
-func (m *Machine) patience(s *meta.Segment) time.Duration {
-	hold := commit.DefaultTiming.Hold
-	if cfg := m.image.CurrentConfig(s.Table); cfg != nil {
-		hold = time.Duration(cfg.Completion.HoldTime)
-	}
-	return 10 * hold
 }
 
 // storeChanged takes the news of the store.
@@ -402,59 +232,6 @@ func (m *Machine) storeChanged(ev StoreChanged) {
 		delete(m.held, ev.Segment)
 	} else {
 		m.held[ev.Segment] = ev.Held
-	}
-	m.review(ev.Segment)
-}
-
-// start starts what is due, while there is room.
-func (m *Machine) start() {
-	if m.incarnation == 0 {
-		return // nobody to report to, and the image may be of another time
-	}
-	for _, k := range slices.SortedFunc(maps.Keys(m.works), meta.SegmentKey.Compare) {
-		w, s := m.works[k], m.image.Segment(k)
-		if s == nil || s.Status != meta.SegmentDone {
-			continue
-		}
-		if w.rebuild.startable(m.now) && !w.fetch.running && m.fetches < m.cfg.FetchesMax {
-			w.rebuild.running = true
-			m.do(Rebuild{Segment: k, End: s.End})
-			continue
-		}
-		if w.fetch.startable(m.now) && !w.rebuild.running && m.fetches < m.cfg.FetchesMax {
-			w.fetch.running = true
-			m.fetches++
-			m.do(Fetch{Segment: k, Digest: s.Digest})
-		}
-		if w.upload.startable(m.now) && m.uploads < m.cfg.UploadsMax {
-			w.upload.running = true
-			m.uploads++
-			m.do(Upload{Segment: k, Digest: s.Digest})
-		}
-	}
-}
-
-func (m *Machine) fetchDone(ev FetchDone) {
-	m.fetches--
-	w := m.work(ev.Segment)
-	m.settle(&w.fetch, ev.Err)
-	switch {
-	case !ev.NoSource:
-		w.sourceless = 0
-	case w.sourceless == 0:
-		w.sourceless = max(m.now, 1)
-	}
-	m.review(ev.Segment)
-}
-
-// uploadDone: what was uploaded is reported until the image shows it verified.
-func (m *Machine) uploadDone(ev UploadDone) {
-	m.uploads--
-	w := m.work(ev.Segment)
-	m.settle(&w.upload, ev.Err)
-	w.asked = false
-	if s := m.image.Segment(ev.Segment); ev.Err == nil && s != nil {
-		m.reports.uploaded(ev.Segment, s.Digest, ev.URI)
 	}
 	m.review(ev.Segment)
 }

@@ -11,19 +11,19 @@ import (
 type Event interface{ event() }
 
 // Registered says that the leader of an epoch knows this node, under an
-// incarnation. What it knew of the copies may be old: they are confirmed.
+// incarnation, and how far the log is there. What it knew of the copies may be
+// old: they are confirmed.
 type Registered struct {
-	Incarnation int64
-	Epoch       int64
+	Incarnation   int64
+	Epoch         int64
+	HighWatermark int64
 }
 
 // ImageChanged hands in a newer image, with the keys that changed since the last
-// one; nil says that anything may have. CaughtUp says that it has reached the
-// leader's high watermark: only then is absence from it worth anything.
+// one; nil says that anything may have.
 type ImageChanged struct {
-	Image    *meta.Image
-	Touched  []meta.Key
-	CaughtUp bool
+	Image   *meta.Image
+	Touched []meta.Key
 }
 
 // StoreChanged says what the store holds of one segment now.
@@ -53,9 +53,10 @@ type RebuildDone struct {
 	Err     error
 }
 
-// UploadDone is the result of an Upload.
+// UploadDone is the result of an Upload of the copy with the digest.
 type UploadDone struct {
 	Segment meta.SegmentKey
+	Digest  segment.Digest
 	URI     string
 	Err     error
 }
@@ -141,6 +142,7 @@ func (SetAside) action() {}
 type MachineConfig struct {
 	Node    string
 	StoreID uuid.UUID
-	// FetchesMax, UploadsMax bound what is under way at once; 0: 4 and 2.
-	FetchesMax, UploadsMax int
+	// FetchesMax, RebuildsMax and UploadsMax bound what is under way at once; 0: 4,
+	// 1 and 2.
+	FetchesMax, RebuildsMax, UploadsMax int
 }

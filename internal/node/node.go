@@ -329,7 +329,7 @@ func (n *Node) deliver(im *meta.Image, touched []meta.Key) {
 	n.mu.Lock()
 	n.image = im
 	n.mu.Unlock()
-	n.copies.post(ImageChanged{Image: im, Touched: touched, CaughtUp: n.caughtUp()})
+	n.copies.post(ImageChanged{Image: im, Touched: touched})
 	notify(n.wake)
 }
 

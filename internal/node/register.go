@@ -105,7 +105,7 @@ func (n *Node) register(ctx context.Context) error {
 	n.standing.heard = n.now()
 	n.mu.Unlock()
 	n.protocol.SetLeader(out.Leader)
-	n.copies.post(Registered{Incarnation: out.Incarnation, Epoch: out.Epoch})
+	n.copies.post(Registered{Incarnation: out.Incarnation, Epoch: out.Epoch, HighWatermark: out.HighWatermark})
 	n.log.Info().Int64("incarnation", out.Incarnation).Int64("epoch", out.Epoch).Str("leader", out.Leader).Msg("registered")
 	notify(n.wake)
 	return nil
@@ -130,7 +130,7 @@ func (n *Node) heartbeat(ctx context.Context) error {
 	n.control.Learn(out.Leader)
 	n.protocol.SetLeader(out.Leader)
 	if newEpoch {
-		n.copies.post(Registered{Incarnation: incarnation, Epoch: out.Epoch})
+		n.copies.post(Registered{Incarnation: incarnation, Epoch: out.Epoch, HighWatermark: out.HighWatermark})
 	}
 	return nil
 }

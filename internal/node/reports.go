@@ -1,144 +1,183 @@
 package node
 
 import (
+	"iter"
 	"maps"
 	"slices"
+
+	"github.com/tidwall/btree"
 
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/segment"
 )
 
-// reportItems bounds one report.
-const reportItems = 1000
+// tell is what the leader is to be told about the copy of a segment.
+type tell uint8
 
-// reports is what the leader is still to be told.
+const (
+	tellNothing  tell = iota
+	tellAdd           // it is held, durable and verified, and not listed
+	tellWithdraw      // it is listed, and not held
+	tellConfirm       // it is held and listed, and this leader has not heard it from us
+)
+
+// reportItems bounds one report. Each item changes a segment's record, and all of
+// them are one batch of the leader's, which is bounded in bytes.
+const reportItems = 500
+
+// reports is what the leader is still to be told, and what it was told.
 type reports struct {
 	sequence int64 // of the last report in this incarnation
-	running  bool
-	retry    try
-	// confirmAll: a new epoch; everything that is held is confirmed once.
-	confirmAll bool
+	retry    try   // running: a report is under way
+	most     int   // items in the next report: halved when one fails, in case it was too large
 
-	add      map[meta.SegmentKey]segment.Digest
-	withdraw map[meta.SegmentKey]segment.Digest
-	confirm  map[meta.SegmentKey]segment.Digest
-	upload   map[meta.SegmentKey]meta.UploadRef
+	// pending holds one item for each segment at most, by key.
+	pending *btree.BTreeG[item]
+	uploads map[meta.SegmentKey]meta.UploadRef
+	// told are the copies that the leader of this epoch has heard of from this
+	// incarnation: it counts on no other when it grants a release (DESIGN §4.5).
+	told map[meta.SegmentKey]segment.Digest
+
 	sent     meta.LocationReport // the one under way
+	outdated bool                // it began before the conversation did
+}
+
+type item struct {
+	key    meta.SegmentKey
+	tell   tell
+	digest segment.Digest
 }
 
 func newReports() reports {
+	less := func(a, b item) bool { return a.key.Compare(b.key) < 0 }
 	return reports{
-		add: map[meta.SegmentKey]segment.Digest{}, withdraw: map[meta.SegmentKey]segment.Digest{},
-		confirm: map[meta.SegmentKey]segment.Digest{}, upload: map[meta.SegmentKey]meta.UploadRef{},
+		most:    reportItems,
+		pending: btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}),
+		uploads: map[meta.SegmentKey]meta.UploadRef{},
+		told:    map[meta.SegmentKey]segment.Digest{},
 	}
 }
 
-// begin starts a new incarnation: its sequence counts from one.
-func (r *reports) begin() { r.sequence = 0 }
-
-// want says whether the segment is to be added, or withdrawn.
-func (r *reports) want(k meta.SegmentKey, d segment.Digest, add, withdraw bool) {
-	set(r.add, k, d, add)
-	set(r.withdraw, k, d, withdraw)
+// begin starts a conversation with a leader that has heard nothing yet. What a
+// report under way tells may have gone to the one before.
+func (r *reports) begin() {
+	clear(r.told)
+	r.outdated = r.retry.running
+	r.retry.soon()
 }
 
-func set[V any](in map[meta.SegmentKey]V, k meta.SegmentKey, v V, there bool) {
-	if there {
-		in[k] = v
+// want says what is to be told about a segment from now on.
+func (r *reports) want(k meta.SegmentKey, t tell, d segment.Digest) {
+	if t == tellNothing {
+		r.pending.Delete(item{key: k})
 	} else {
-		delete(in, k)
+		r.pending.Set(item{k, t, d})
 	}
 }
 
-func (r *reports) uploaded(k meta.SegmentKey, d segment.Digest, uri string) {
-	r.upload[k] = meta.UploadRef{CopyRef: copyRef(k, d), URI: uri}
-}
-
-func (r *reports) forget(k meta.SegmentKey) {
-	delete(r.add, k)
-	delete(r.withdraw, k)
-	delete(r.confirm, k)
-	delete(r.upload, k)
+// all yields the segments of which something is to be told.
+func (r *reports) all() iter.Seq[meta.SegmentKey] {
+	return func(yield func(meta.SegmentKey) bool) {
+		r.pending.Scan(func(it item) bool { return yield(it.key) })
+	}
 }
 
 func copyRef(k meta.SegmentKey, d segment.Digest) meta.CopyRef {
 	return meta.CopyRef{Table: k.Table, Partition: k.Partition, Seq: k.Seq, Digest: d}
 }
 
-// take moves up to most of the items of a set into a list, in order.
-func take(from map[meta.SegmentKey]segment.Digest, most int) []meta.CopyRef {
-	var refs []meta.CopyRef
-	for _, k := range slices.SortedFunc(maps.Keys(from), meta.SegmentKey.Compare) {
-		if len(refs) == most {
-			break
-		}
-		refs = append(refs, copyRef(k, from[k]))
-		delete(from, k)
+// dropStaleUpload forgets an upload of which the leader needs to hear no more.
+func (m *Machine) dropStaleUpload(k meta.SegmentKey) {
+	up, ok := m.reports.uploads[k]
+	if s := m.image.Segment(k); ok && (s == nil || s.Digest != up.Digest || s.DeepStoreVerified()) {
+		delete(m.reports.uploads, k)
 	}
-	return refs
 }
 
 // report sends the next report, if there is something to tell and none is under
-// way. What it tells is taken out; what the leader does not take in comes back
-// with the next review, because the image still shows the difference.
+// way. What it tells is taken out. What comes of it shows in the image; as long
+// as that shows the difference, the next review puts it in again.
 func (m *Machine) report() {
 	r := &m.reports
-	if m.incarnation == 0 || r.running || m.now < r.retry.due {
+	if m.incarnation == 0 || r.retry.running || m.now < r.retry.due || r.pending.Len()+len(r.uploads) == 0 {
 		return
 	}
-	if r.confirmAll {
-		r.confirmAll = false
-		for k := range m.held {
-			if s := m.image.Segment(k); s != nil && s.Status == meta.SegmentDone {
-				if _, held := m.copyOf(k, s.Digest); held {
-					r.confirm[k] = s.Digest
-				}
-			}
-		}
-	}
-	if len(r.add)+len(r.withdraw)+len(r.confirm)+len(r.upload) == 0 {
-		return
+	if n := m.image.Node(m.cfg.Node); n != nil && n.Incarnation == m.incarnation {
+		r.sequence = max(r.sequence, n.LocationsSeq) // it would be ignored else
 	}
 	r.sequence++
-	r.sent = meta.LocationReport{
-		Node: m.cfg.Node, Incarnation: m.incarnation, StoreID: m.cfg.StoreID, Sequence: r.sequence,
-		Add: take(r.add, reportItems), Withdraw: take(r.withdraw, reportItems), Confirm: take(r.confirm, reportItems),
-	}
-	for _, k := range slices.SortedFunc(maps.Keys(r.upload), meta.SegmentKey.Compare) {
-		if len(r.sent.Uploaded) < reportItems {
-			r.sent.Uploaded = append(r.sent.Uploaded, r.upload[k])
-			delete(r.upload, k)
+	r.sent = meta.LocationReport{Node: m.cfg.Node, Incarnation: m.incarnation, StoreID: m.cfg.StoreID, Sequence: r.sequence}
+	for range r.most {
+		it, ok := r.pending.PopMin()
+		if !ok {
+			break
+		}
+		ref := copyRef(it.key, it.digest)
+		switch it.tell {
+		case tellAdd:
+			r.sent.Add = append(r.sent.Add, ref)
+		case tellWithdraw:
+			r.sent.Withdraw = append(r.sent.Withdraw, ref)
+			delete(r.told, it.key)
+		case tellConfirm:
+			r.sent.Confirm = append(r.sent.Confirm, ref)
 		}
 	}
-	r.running = true
+	for _, k := range slices.SortedFunc(maps.Keys(r.uploads), meta.SegmentKey.Compare) {
+		if len(r.sent.Uploaded) == r.most {
+			break
+		}
+		r.sent.Uploaded = append(r.sent.Uploaded, r.uploads[k])
+		delete(r.uploads, k)
+	}
+	r.retry.running = true
 	m.do(Report{Report: r.sent})
 }
 
 // reportDone: a report that got no answer is said again, whatever became of the
-// first: it is idempotent. A verdict that refuses an item is not argued with;
-// the review that follows sees what the image says now.
+// first: it is idempotent, and what it said is judged anew, because a copy may
+// have gone meanwhile. A verdict that refuses an item is not argued with; the
+// next review sees what the image says then.
 func (m *Machine) reportDone(ev ReportDone) {
 	r := &m.reports
-	if !r.running || ev.Sequence != r.sent.Sequence {
+	if !r.retry.running || ev.Sequence != r.sent.Sequence {
 		return
 	}
-	r.running = false
-	if ev.Err == nil {
-		r.retry.wait, r.retry.due = 0, 0
-		r.sent = meta.LocationReport{}
-		return
+	sent, outdated := r.sent, r.outdated
+	r.sent, r.outdated, r.retry.running = meta.LocationReport{}, false, false
+	if ev.Err == nil && !ev.Verdicts.Ignored {
+		r.retry.due, r.retry.wait = 0, 0
+		r.most = min(2*r.most, reportItems)
+		if !outdated {
+			r.heard(sent, ev.Verdicts)
+			return
+		}
+	} else {
+		r.retry.wait = min(max(2*r.retry.wait, tryMin), paces[fetch].max)
+		r.retry.due = m.now + r.retry.wait
+		r.most = max(r.most/2, 1)
 	}
-	r.retry.failed(m.now)
-	for _, ref := range r.sent.Confirm {
-		r.confirm[ref.SegmentKey()] = ref.Digest
+	for _, up := range sent.Uploaded {
+		if _, newer := r.uploads[up.SegmentKey()]; !newer {
+			r.uploads[up.SegmentKey()] = up
+		}
+		m.review(up.SegmentKey())
 	}
-	for _, up := range r.sent.Uploaded {
-		r.upload[up.SegmentKey()] = up
-	}
-	for _, refs := range [][]meta.CopyRef{r.sent.Add, r.sent.Withdraw} {
+	for _, refs := range [][]meta.CopyRef{sent.Add, sent.Withdraw, sent.Confirm} {
 		for _, ref := range refs {
 			m.review(ref.SegmentKey())
 		}
 	}
-	r.sent = meta.LocationReport{}
+}
+
+// heard notes what the leader has taken in, for a copy that is held still.
+func (r *reports) heard(sent meta.LocationReport, v meta.LocationVerdicts) {
+	for i, ref := range sent.Add {
+		if i < len(v.Add) && v.Add[i].Accepted {
+			r.told[ref.SegmentKey()] = ref.Digest
+		}
+	}
+	for _, ref := range sent.Confirm {
+		r.told[ref.SegmentKey()] = ref.Digest
+	}
 }
