@@ -19,9 +19,9 @@ const module = "github.com/shoalstore/shoal/"
 // never its own row.
 var rows = [][]string{
 	{"cmd/shoal", "cmd/controller", "cmd/node"},
-	{"internal/cli"},   // the operator's commands
-	{"internal/up"},    // a whole cluster in one process
-	{"internal/bench"}, // measures the rows below; nobody imports it
+	{"internal/cli"},                    // the operator's commands
+	{"internal/up", "internal/cmdline"}, // a whole cluster in one process; what the mains share
+	{"internal/bench"},                  // measures the rows below; nobody imports it
 	{"internal/controller", "internal/node", "internal/produce", "internal/telemetry"},
 	{"commit/commithttp", "stream", "zkmeta", "deepstore", "peerdl", "internal/api"},
 	{"commit", "validation", "metalog"},
