@@ -35,6 +35,7 @@ type consumer struct {
 	runs     map[int64]*run
 	past     int64 // segments below it have ended here, whatever an older image says
 	rollOver rollOver
+	lag      lag
 
 	mu   sync.Mutex
 	view []api.ConsumingView // what GET /partitions shows
@@ -45,6 +46,23 @@ type consumer struct {
 type rollOver struct {
 	under   bool
 	blocked time.Duration
+}
+
+// lag is since when the consumer has been behind the end of the stream.
+type lag struct{ since time.Duration }
+
+// seconds is for how long that is, 0 while it is not behind.
+func (l *lag) seconds(now time.Duration, rows int64) float64 {
+	switch {
+	case rows == 0:
+		l.since = 0
+	case l.since == 0:
+		l.since = now
+	}
+	if l.since == 0 {
+		return 0
+	}
+	return (now - l.since).Seconds()
 }
 
 func newConsumer(n *Node, key meta.PartitionKey) *consumer {
@@ -324,6 +342,7 @@ func (c *consumer) publish() {
 		if c.feed != nil {
 			v.StreamEnd, _, _ = c.feed.state()
 			v.LagRows = max(0, v.StreamEnd-v.Offset)
+			v.LagSeconds = c.lag.seconds(c.now(), v.LagRows)
 		}
 		views = append(views, v)
 	}
