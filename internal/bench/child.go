@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// childEnv makes the program one part in a process of its own: its value is a
+// job as JSON. The answer is one line of JSON on standard output.
+const childEnv = "SHOAL_BENCH_CHILD"
+
+// job is what a child does: one of the three.
+type job struct {
+	Ingest *ingestJob `json:",omitempty"`
+	Memory *memoryJob `json:",omitempty"`
+	Serve  *serveJob  `json:",omitempty"`
+}
+
+// playChild does the job of a child and reports true, or reports false in a
+// process that is none.
+func playChild() (done bool, err error) {
+	spec := os.Getenv(childEnv)
+	if spec == "" {
+		return false, nil
+	}
+	var j job
+	if err := json.Unmarshal([]byte(spec), &j); err != nil {
+		return true, err
+	}
+	var out any
+	switch {
+	case j.Ingest != nil:
+		out, err = j.Ingest.run(context.Background())
+	case j.Memory != nil:
+		out, err = j.Memory.run()
+	case j.Serve != nil:
+		return true, j.Serve.run()
+	}
+	if err != nil {
+		return true, err
+	}
+	return true, json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// newChild prepares a process that does j, with more environment.
+func newChild(ctx context.Context, j job, env ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(append(os.Environ(), childEnv+"="+string(spec)), env...)
+	cmd.Stderr = os.Stderr
+	return cmd, nil
+}
+
+// runChild runs a job to its end and decodes its answer into out.
+func runChild(ctx context.Context, j job, out any, env ...string) error {
+	cmd, err := newChild(ctx, j, env...)
+	if err != nil {
+		return err
+	}
+	answer, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("child: %w", err)
+	}
+	return json.Unmarshal(answer, out)
+}
+
+// server is a child that serves until it is stopped.
+type server struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	url   string
+}
+
+func startServer(ctx context.Context, j serveJob) (*server, error) {
+	cmd, err := newChild(ctx, job{Serve: &j})
+	if err != nil {
+		return nil, err
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &server{cmd: cmd, stdin: stdin}
+	if err := json.NewDecoder(bufio.NewReader(stdout)).Decode(&s.url); err != nil {
+		return nil, errors.Join(fmt.Errorf("server: no address: %w", err), s.stop())
+	}
+	return s, nil
+}
+
+// stop ends the server, which takes the end of its input for the sign, and
+// waits for it.
+func (s *server) stop() error { return errors.Join(s.stdin.Close(), s.cmd.Wait()) }
+
+// cpuTime is the processor time of this process so far, of all threads, in the
+// kernel too.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // only for a bad argument
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

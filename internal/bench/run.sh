@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# make bench: the Go benchmarks, then the table of docs/benchmarks.md.
+#
+#   internal/bench/run.sh            everything; about five minutes on a machine that is calm
+#   internal/bench/run.sh -smoke     whether it runs; the document stays as it is
+#   internal/bench/run.sh -only ingest -cpuprofile /tmp/ingest.prof     one part, printed only
+#
+# What is written goes below $TMPDIR: put that on the disk that is to be measured.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+GO=${GO:-go}
+
+if ! command -v curl >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo 'installing curl, which the downloads are compared with' >&2
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq curl >/dev/null
+  else
+    echo 'curl is not installed: its row is left out' >&2
+  fi
+fi
+
+# A document is only written by a whole run.
+doc=(-doc docs/benchmarks.md)
+if [ $# -gt 0 ]; then
+  doc=()
+else
+  packages=$(grep -rlE '^func Benchmark' --include='*_test.go' . | xargs -n1 dirname | sort -u)
+  # shellcheck disable=SC2086
+  $GO test -run '^$' -bench . -benchtime "${BENCHTIME:-300ms}" -p 1 $packages
+fi
+
+bin=$(mktemp -d)
+trap 'rm -rf "$bin"' EXIT
+$GO build -o "$bin/bench" ./internal/bench
+"$bin/bench" "${doc[@]}" "$@"
