@@ -8,13 +8,19 @@ BIN   := bin
 # Packages with goroutines: what the race detector looks at.
 RACE := ./commit/commithttp ./deepstore/... ./internal/... ./meta/... ./metalog/... ./peerdl/... ./segment/... ./stream/...
 
-.PHONY: help run build test race vet fmt bench fuzz clean deps
+.PHONY: help run build image test race vet fmt bench fuzz clean deps
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 build: ## the three binaries, into bin/
-	$(GO) build -o $(BIN)/ ./cmd/...
+	$(GO) build -o $(BIN)/shoal ./cmd/shoal
+	$(GO) build -o $(BIN)/shoal-controller ./cmd/controller
+	$(GO) build -o $(BIN)/shoal-node ./cmd/node
+
+image: export CGO_ENABLED := 0
+image: build ## the container image of docker-compose.yml, from static binaries
+	docker build -t shoal -f deploy/Dockerfile .
 
 run: build ## a local cluster on this machine's telemetry; Ctrl-C stops it, the next run goes on
 	$(BIN)/shoal up

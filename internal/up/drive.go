@@ -3,7 +3,6 @@ package up
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -16,8 +15,10 @@ import (
 const (
 	// pollEvery is how often the cluster is asked.
 	pollEvery = 250 * time.Millisecond
-	// plainEvery is the least time between two blocks of plain lines.
-	plainEvery = 5 * time.Second
+	// plainEvery is the least time between two blocks of plain lines while there
+	// is an end to wait for, steadyEvery when there is none.
+	plainEvery  = 5 * time.Second
+	steadyEvery = 15 * time.Second
 	// quietFor is how long something may take before it is told.
 	quietFor = 3 * time.Second
 )
@@ -91,7 +92,6 @@ type driver struct {
 
 	shown   time.Time // plain lines last
 	lastOut string
-	waiting string
 	failing string // what the last look failed with
 }
 
@@ -135,15 +135,15 @@ func (d *driver) step(ctx context.Context) (res Result, over bool, err error) {
 		return res, false, d.lookFailed(ctx, err)
 	}
 	d.failing = ""
-	d.show(look)
 	if d.sealing == nil {
+		d.show(look, nil)
 		return res, false, nil
 	}
 	v, err := d.judge(ctx, look)
 	if err != nil {
 		return res, false, d.lookFailed(ctx, err)
 	}
-	d.tellWaiting(v.waiting)
+	d.show(look, v.waiting)
 	if !v.done && v.failed == "" {
 		return res, false, nil
 	}
@@ -198,24 +198,18 @@ func (d *driver) judge(ctx context.Context, look *tableLook) (verdict, error) {
 	return v, nil
 }
 
-// tellWaiting says what is waited for when that changes.
-func (d *driver) tellWaiting(waiting []string) {
-	const most = 3
-	text := strings.Join(waiting[:min(most, len(waiting))], "; ")
-	if n := len(waiting) - most; n > 0 {
-		text += fmt.Sprintf("; and %d more", n)
-	}
-	d.waiting = text
-}
-
 // show draws the live view, or from time to time says the same in plain lines.
-func (d *driver) show(look *tableLook) {
-	v := view{look: look, progress: *d.feed.progress.Load(), inputOver: d.over, telemetry: d.input == nil, waiting: d.waiting}
+func (d *driver) show(look *tableLook, waiting []string) {
+	v := view{look: look, progress: *d.feed.progress.Load(), inputOver: d.over, telemetry: d.input == nil, waiting: waiting}
 	if d.screen.Live() {
 		d.screen.Draw(v.live(d.table))
 		return
 	}
-	if time.Since(d.shown) < plainEvery {
+	every := steadyEvery
+	if d.input != nil && (!d.over || d.cfg.UntilSealed) {
+		every = plainEvery
+	}
+	if time.Since(d.shown) < every {
 		return
 	}
 	lines := v.plain(d.table)

@@ -210,6 +210,14 @@ func (r *run) tellPlaces() {
 	if r.cfg.LogName != "" {
 		line("  %-11s %s", "log", r.cfg.LogName)
 	}
+	if d := r.tableCfg.DeepStore; d != nil && strings.HasPrefix(d.URI, r.deepStoreURI()) {
+		line("  %-11s %s/%s/*/*.parquet, as they are backed up", "segments", strings.TrimPrefix(d.URI, "file://"), r.table)
+	}
+	try := "shoal"
+	if r.cluster.controllerURL != api.DefaultController {
+		try += " --controller " + r.cluster.controllerURL
+	}
+	line("  %-11s %s status, %[2]s segments ls %[3]s", "look around", try, r.table)
 	for _, name := range r.cluster.idle {
 		line("%s has data here and is not started (--nodes %d): its copies do not count until it is", name, r.cluster.cfg.Nodes)
 	}

@@ -17,14 +17,14 @@ type view struct {
 	progress  produce.Progress
 	inputOver bool
 	telemetry bool
-	waiting   string
+	waiting   []string // what for, at the end of the input
 }
 
 // live is the view that is redrawn on a terminal: one line for each partition.
 func (v *view) live(table string) []string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "PARTITION\tSTATE\tSTREAM\tREAD\tCOMMITTED\tSEGMENTS\tON ALL NODES\tBACKED UP\t")
+	fmt.Fprintln(w, "PARTITION\tSTATE\tSTREAM\tREAD\tCOMMITTED\tSEGMENTS\tCOPIED\tBACKED UP\t")
 	for i := range v.look.partitions {
 		p := &v.look.partitions[i]
 		fmt.Fprintf(w, "%s/%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t\n", table, p.Partition, state(p),
@@ -47,15 +47,28 @@ func (v *view) plain(table string) []string {
 	var lines []string
 	for i := range v.look.partitions {
 		p := &v.look.partitions[i]
-		lines = append(lines, fmt.Sprintf("%s/%d %s: %s rows in the stream, %s read by all replicas, %s committed in %s, %d on all nodes, %d backed up",
-			table, p.Partition, state(p), known(p.StreamEnd), known(p.slowest()), known(p.NextOffset),
-			plural(p.Segments, "segment"), p.Segments-p.UnderReplicated, p.Segments-p.NotInDeepStore))
+		line := fmt.Sprintf("%s/%d %s: %s rows in the stream", table, p.Partition, state(p), known(p.StreamEnd))
+		if p.state != "" {
+			line += fmt.Sprintf(", %s read, %s committed in %s (%d on all nodes, %d backed up)",
+				known(p.slowest()), known(p.NextOffset), plural(p.Segments, "segment"), p.Segments-p.UnderReplicated, p.Segments-p.NotInDeepStore)
+		}
+		lines = append(lines, line)
 	}
 	lines = append(lines, v.errors()...)
-	if v.waiting != "" {
-		lines = append(lines, "waiting for "+v.waiting)
+	if len(v.waiting) > 0 {
+		lines = append(lines, v.waitingText())
 	}
 	return lines
+}
+
+// waitingText names the first few things that are waited for.
+func (v *view) waitingText() string {
+	const most = 3
+	text := "waiting for " + strings.Join(v.waiting[:min(most, len(v.waiting))], "; ")
+	if n := len(v.waiting) - most; n > 0 {
+		text += fmt.Sprintf("; and %d more", n)
+	}
+	return text
 }
 
 func (v *view) errors() []string {
@@ -71,8 +84,8 @@ func (v *view) errors() []string {
 // status is the last line: how far the input is, or what is waited for.
 func (v *view) status() string {
 	switch {
-	case v.waiting != "":
-		return "waiting for " + v.waiting
+	case len(v.waiting) > 0:
+		return v.waitingText()
 	case v.inputOver || v.telemetry:
 		return ""
 	}

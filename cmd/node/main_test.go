@@ -1,0 +1,46 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/shoalstore/shoal/internal/cmdline"
+	"github.com/shoalstore/shoal/internal/node"
+)
+
+func TestExampleSettingsLoad(t *testing.T) {
+	var s settings
+	if err := cmdline.Parse("shoal-node", "", &s, []string{"--config", "../../deploy/node.yaml"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.config()
+	want := node.Config{
+		Controllers: []string{"http://127.0.0.1:7070"}, Data: "/var/lib/shoal/node", Listen: "127.0.0.1:7071",
+		StreamRoot: "/var/lib/shoal/stream", DeepStoreRoots: []string{"/var/lib/shoal/deepstore"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+	if err := got.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryFlagReachesTheNode(t *testing.T) {
+	var s settings
+	err := cmdline.Parse("shoal-node", "", &s, []string{
+		"--controllers=http://a:1,http://b:2", "--data=d", "--id=n", "--zone=z", "--listen=:1", "--advertise=http://c:3",
+		"--stream-root=s", "--deepstore-root=x", "--allow-beyond-loopback",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.config()
+	want := node.Config{
+		Controllers: []string{"http://a:1", "http://b:2"}, Data: "d", ID: "n", Zone: "z", Listen: ":1", Advertise: "http://c:3",
+		StreamRoot: "s", DeepStoreRoots: []string{"x"}, AllowBeyondLoopback: true,
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+}
