@@ -23,7 +23,7 @@ var rows = [][]string{
 	{"internal/up", "internal/cmdline"}, // a whole cluster in one process; what the mains share
 	{"internal/bench"},                  // measures the rows below; nobody imports it
 	{"internal/controller", "internal/node", "internal/produce", "internal/telemetry"},
-	{"commit/commithttp", "stream", "zkmeta", "deepstore", "peerdl", "internal/api", "internal/cmdline"},
+	{"commit/commithttp", "stream", "zkmeta", "deepstore", "peerdl", "internal/api"},
 	{"commit", "validation", "metalog"},
 	{"meta"},
 	{"segment"},
