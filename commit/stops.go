@@ -36,19 +36,23 @@ func (s *stops) count(replicas []string) (n int) {
 }
 
 // add notes a stop and returns the note for the record: at most one a minute,
-// and none for a repeat, of which there are many while a replica is in ERROR.
+// and none for a repeat, of which there are many while a replica is in ERROR. The
+// stop that leaves nobody is always noted, once in each attempt: with it the
+// partition becomes ERROR. Usually all replicas stop within a moment, at the same
+// row, and if the minute counted then no record would ever say so.
 func (s *stops) add(now time.Duration, key Key, ev Received) []Action {
 	m := &ev.Message
 	repeat := s.has(m.Instance) && s.stopped[m.Instance] == m.Error
 	s.stopped[m.Instance] = m.Error
 	s.attempt = ev.Facts.Attempt
-	if s.raiseAt == never && s.count(ev.Facts.Replicas) == len(ev.Facts.Replicas) {
+	last := s.raiseAt == never && s.count(ev.Facts.Replicas) == len(ev.Facts.Replicas)
+	if last {
 		if s.wait == 0 {
 			s.wait = ev.Facts.Timing.patience()
 		}
 		s.raiseAt = now + s.wait
 	}
-	if repeat || s.noted && now < s.lastError+errorEvery {
+	if !last && (repeat || s.noted && now < s.lastError+errorEvery) {
 		return nil
 	}
 	s.lastError, s.noted = now, true
