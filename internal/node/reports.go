@@ -35,11 +35,12 @@ type reports struct {
 	pending *btree.BTreeG[item]
 	uploads map[meta.SegmentKey]meta.UploadRef
 	// told are the copies that the leader of this epoch has heard of from this
-	// incarnation: it counts on no other when it grants a release (DESIGN §4.5).
+	// incarnation, or is hearing of: it counts on no other when it grants a
+	// release (DESIGN §4.5).
 	told map[meta.SegmentKey]segment.Digest
 
 	sent     meta.LocationReport // the one under way
-	outdated bool                // it began before the conversation did
+	outdated bool                // it went to the leader before this one
 }
 
 type item struct {
@@ -116,11 +117,13 @@ func (m *Machine) report() {
 		switch it.tell {
 		case tellAdd:
 			r.sent.Add = append(r.sent.Add, ref)
+			r.told[it.key] = it.digest
 		case tellWithdraw:
 			r.sent.Withdraw = append(r.sent.Withdraw, ref)
 			delete(r.told, it.key)
 		case tellConfirm:
 			r.sent.Confirm = append(r.sent.Confirm, ref)
+			r.told[it.key] = it.digest
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(r.uploads), meta.SegmentKey.Compare) {
@@ -143,19 +146,20 @@ func (m *Machine) reportDone(ev ReportDone) {
 	if !r.retry.running || ev.Sequence != r.sent.Sequence {
 		return
 	}
-	sent, outdated := r.sent, r.outdated
+	sent, heard := r.sent, ev.Err == nil && !ev.Verdicts.Ignored
+	outdated := r.outdated
 	r.sent, r.outdated, r.retry.running = meta.LocationReport{}, false, false
-	if ev.Err == nil && !ev.Verdicts.Ignored {
+	switch {
+	case heard:
 		r.retry.due, r.retry.wait = 0, 0
 		r.most = min(2*r.most, reportItems)
-		if !outdated {
-			r.heard(sent, ev.Verdicts)
-			return
-		}
-	} else {
+	case !outdated:
 		r.retry.wait = min(max(2*r.retry.wait, tryMin), paces[fetch].max)
 		r.retry.due = m.now + r.retry.wait
 		r.most = max(r.most/2, 1)
+	}
+	if heard && !outdated {
+		return
 	}
 	for _, up := range sent.Uploaded {
 		if _, newer := r.uploads[up.SegmentKey()]; !newer {
@@ -165,19 +169,8 @@ func (m *Machine) reportDone(ev ReportDone) {
 	}
 	for _, refs := range [][]meta.CopyRef{sent.Add, sent.Withdraw, sent.Confirm} {
 		for _, ref := range refs {
+			delete(r.told, ref.SegmentKey())
 			m.review(ref.SegmentKey())
 		}
-	}
-}
-
-// heard notes what the leader has taken in, for a copy that is held still.
-func (r *reports) heard(sent meta.LocationReport, v meta.LocationVerdicts) {
-	for i, ref := range sent.Add {
-		if i < len(v.Add) && v.Add[i].Accepted {
-			r.told[ref.SegmentKey()] = ref.Digest
-		}
-	}
-	for _, ref := range sent.Confirm {
-		r.told[ref.SegmentKey()] = ref.Digest
 	}
 }

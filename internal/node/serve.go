@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"slices"
@@ -59,16 +61,29 @@ type resource struct {
 func (r resource) Size() int64            { return r.held.SizeBytes }
 func (r resource) Digest() segment.Digest { return r.held.Digest }
 
-// Open pins the copy. One that proves damaged is looked at in full: it may have
-// to go, and be fetched again.
+// Open pins the copy. One that proves damaged, is not as long as it was or not
+// there at all is looked at in full: it may have to go, and be fetched again.
 func (r resource) Open() (vfs.File, *segment.Pieces, func(), error) {
 	f, pieces, release, err := r.n.store.Open(r.held)
+	if err == nil {
+		if err = checkLength(f, r.held); err != nil {
+			release()
+		}
+	}
 	var damage *segment.DamageError
-	if errors.As(err, &damage) {
+	if errors.As(err, &damage) || errors.Is(err, fs.ErrNotExist) {
 		r.n.suspect(r.held)
 		err = httpx.Errorf(http.StatusServiceUnavailable, api.CodeNoSource, "the copy of %s here is damaged, ask another", r.held.Name).With(err)
 	}
 	return f, pieces, release, err
+}
+
+func checkLength(f vfs.File, h segment.Held) error {
+	info, err := f.Stat()
+	if err == nil && info.Size() != h.SizeBytes {
+		err = &segment.DamageError{Held: h, Problem: fmt.Sprintf("data has %d bytes, not %d", info.Size(), h.SizeBytes)}
+	}
+	return err
 }
 
 // path finds the segment that a path names. Names are checked against the
