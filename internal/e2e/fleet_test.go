@@ -40,7 +40,11 @@ func startFleet(t *testing.T, o fleetOptions) (*fleet, *gate) {
 	if o.nodes == 0 {
 		o.nodes = 3
 	}
-	f := &fleet{dir: t.ArtifactDir()}
+	dir, err := os.MkdirTemp(t.ArtifactDir(), "fleet-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{dir: dir}
 	for _, dir := range []string{f.streamRoot(), f.deepStore()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)

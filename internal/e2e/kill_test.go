@@ -29,40 +29,52 @@ func drawSeed(t *testing.T) *rand.Rand {
 
 // TestKillsLoseNothing kills the controller and the nodes at random moments
 // while rows arrive, starts them again, and proves that every row is committed
-// exactly once.
+// exactly once. One table's segments end at a number of rows, the other's by
+// time, where the replicas stop at different offsets and have to agree; one has
+// a deep store, the other its peers only, and fetches instead of building.
 func TestKillsLoseNothing(t *testing.T) {
 	rnd := drawSeed(t)
 	f, _ := startFleet(t, fleetOptions{})
-	p := newProducer(t, f.streamRoot(), "events", 3)
+	events := newProducer(t, f.streamRoot(), "events", 2)
+	clicks := newProducer(t, f.streamRoot(), "clicks", 1)
 	f.createTable("events", map[string]any{
-		"segment":   map[string]any{"maxRows": 150, "maxAge": "5s", "rowGroupRows": 40},
+		"segment":   map[string]any{"maxRows": 150, "rowGroupRows": 40},
 		"deepStore": f.withDeepStore(),
 	})
+	f.createTable("clicks", map[string]any{
+		"segment":    map[string]any{"maxAge": "1s"},
+		"completion": map[string]any{"mode": "download", "holdTime": "200ms", "commitTimeout": "5s"},
+		"download":   "peersFirst",
+	})
 	f.awaitNodes(3)
-	stop := p.keepAdding(rnd, 5*time.Millisecond)
+	stopEvents := events.keepAdding(rnd.Int63(), 5*time.Millisecond)
+	stopClicks := clicks.keepAdding(rnd.Int63(), 10*time.Millisecond)
 	f.awaitCommitted("events", 1)
+	f.awaitCommitted("clicks", 1)
 
-	k := killer{fleet: f, producer: p, rnd: rnd}
+	k := killer{fleet: f, rnd: rnd, made: func() int64 { return events.made.Load() + clicks.made.Load() }}
 	for k.kills < 26 {
 		k.round()
 	}
-	stop()
+	stopEvents()
+	stopClicks()
 	t.Logf("%d kills: %s", k.kills, strings.Join(k.log, ", "))
-	f.prove("events", p)
+	f.prove("events", events)
+	f.prove("clicks", clicks)
 	f.checkHistory()
 }
 
 // killer strikes, and heals what it struck.
 type killer struct {
 	*fleet
-	producer *producer
-	rnd      *rand.Rand
-	kills    int
-	log      []string
+	rnd   *rand.Rand
+	made  func() int64 // rows written so far
+	kills int
+	log   []string
 }
 
-// round waits for a moment, kills one process or several, waits again, and
-// starts them again in any order.
+// round waits for a moment, kills one process or several, and starts them again
+// in any order, at once or after a while.
 func (k *killer) round() {
 	k.t.Helper()
 	k.moment()
@@ -81,23 +93,33 @@ func (k *killer) round() {
 	}
 }
 
-// moment waits until the cluster has got somewhere: rows written, or, to strike
-// when something has just been committed, rows committed.
+// moment waits until the cluster has got somewhere: so many rows written, or, to
+// strike when something has just been committed, rows committed.
 func (k *killer) moment() {
 	k.t.Helper()
-	if n := k.rnd.Intn(600); k.rnd.Intn(2) == 0 {
+	n := k.rnd.Intn(600)
+	table := []string{"events", "clicks"}[k.rnd.Intn(2)]
+	if k.rnd.Intn(2) == 0 {
 		k.produced(n)
-	} else if have, err := k.committed("events"); err == nil {
-		k.awaitCommitted("events", have+int64(n))
+		return
 	}
+	k.await("the controller", func() (bool, string) {
+		_, err := k.committed(table)
+		return err == nil, asJSON(nil, err)
+	})
+	have, err := k.committed(table)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.awaitCommitted(table, have+int64(n/4))
 }
 
 // produced waits until so many more rows are written.
 func (k *killer) produced(n int) {
 	k.t.Helper()
-	until := k.producer.made.Load() + int64(n)
+	until := k.made() + int64(n)
 	k.await(fmt.Sprintf("%d more rows", n), func() (bool, string) {
-		made := k.producer.made.Load()
+		made := k.made()
 		return made >= until, fmt.Sprint(made)
 	})
 }

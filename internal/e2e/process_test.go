@@ -151,6 +151,17 @@ func (p *process) finish() {
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 	}
+	text, err := os.ReadFile(p.log)
+	if err != nil && !os.IsNotExist(err) {
+		p.t.Error(err)
+	}
+	// A race does not end a process, and a panic may be what ended one before a
+	// kill was to.
+	for _, never := range []string{"WARNING: DATA RACE", "\npanic: ", "handler panicked", "\nfatal error: "} {
+		if bytes.Contains(text, []byte(never)) {
+			p.t.Errorf("the log of %s has %q", p.name, never)
+		}
+	}
 	if p.t.Failed() {
 		p.t.Logf("the end of the log of %s:\n%s", p.name, p.tail(80))
 	}

@@ -87,10 +87,10 @@ func (p *producer) write(partition int32, b []byte) {
 	}
 }
 
-// keepAdding appends a few rows to random partitions every millisecond or so,
-// some of them in two halves, until stop is called; stop waits for it.
-func (p *producer) keepAdding(rnd *rand.Rand, pause time.Duration) (stop func()) {
-	over := make(chan struct{})
+// keepAdding appends a few rows to random partitions after each pause, some of
+// them in two halves, until stop is called; stop waits for it.
+func (p *producer) keepAdding(seed int64, pause time.Duration) (stop func()) {
+	rnd, over := rand.New(rand.NewSource(seed)), make(chan struct{})
 	var work sync.WaitGroup
 	work.Go(func() {
 		tick := time.NewTicker(pause)
