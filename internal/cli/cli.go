@@ -56,8 +56,7 @@ type grammar struct {
 type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Interrupted, if set, is shown on the way out after Ctrl-C.
-	now func() time.Time // tests have their own
+	now      func() time.Time // tests have their own
 }
 
 // app is what a command runs with.

@@ -46,7 +46,7 @@ type got struct {
 	AlreadyThere bool `json:"alreadyThere"`
 }
 
-func (c segmentsGet) Run(ctx context.Context, a *app) error {
+func (c segmentsGet) Run(ctx context.Context, a *app) (err error) {
 	w, err := c.find(ctx, a)
 	if err != nil {
 		return err
@@ -73,13 +73,17 @@ func (c segmentsGet) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return fmt.Errorf("download to %s: %w", g.File, err)
 	}
-	defer lock.Close()
+	defer func() { err = errors.Join(err, root.Remove(part+".lock"), lock.Close()) }()
 	stats, err := a.download(ctx, root, part, name, w)
 	if err != nil {
-		return fmt.Errorf("%s: %w (what arrived is kept in %s.part; the same command goes on)", c.Segment, err, g.File)
+		kept := ""
+		if _, statErr := root.Stat(part); statErr == nil {
+			kept = fmt.Sprintf("\nwhat arrived is kept in %s.part; the same command goes on", g.File)
+		}
+		return fmt.Errorf("%s: %w%s", c.Segment, err, kept)
 	}
 	g.ResumedBytes, g.FetchedBytes = stats.ResumedBytes, stats.FetchedBytes
-	return errors.Join(root.Remove(part+".lock"), a.printGot(g))
+	return a.printGot(g)
 }
 
 func (a *app) printGot(g got) error {

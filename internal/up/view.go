@@ -118,7 +118,7 @@ func CoverageText(c *meta.TableCoverage) string {
 		rows += p.Rows
 	}
 	w.Flush()
-	fmt.Fprintf(&b, "table %s: %s rows in %s of %s: ", c.Table, count(rows), plural(segments, "segment"), plural(len(c.Partitions), "partition"))
+	fmt.Fprintf(&b, "table %s: %s in %s of %s: ", c.Table, plural(rows, "row"), plural(segments, "segment"), plural(len(c.Partitions), "partition"))
 	if c.Complete {
 		b.WriteString("complete, every offset is in exactly one segment")
 	} else {

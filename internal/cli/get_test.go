@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/peerdl"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// bytesOf are the segment's, as the builder wrote them.
+func (c *cluster) bytesOf(t *testing.T) []byte {
+	t.Helper()
+	data, err := vfs.ReadFile(c.fs, c.file, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func onlyFile(t *testing.T, dir, name string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != name {
+		t.Errorf("%s holds %v, %v; want %s alone", dir, entries, err, name)
+	}
+}
+
+func TestGetVerifiesAndDoesNotOverwrite(t *testing.T) {
+	c := newCluster(t, 9<<20)
+	dir := t.TempDir()
+	name := segment.FileName(segmentName, c.sealed.Digest)
+	file := filepath.Join(dir, name)
+	get := []string{"segments", "get", "flights", segmentName, "-O", dir}
+
+	if status, out, errs := c.shoal(t, get...); status != ExitOK || !strings.Contains(out, "verified") || errs != "" {
+		t.Fatalf("status %d, %q, %q", status, out, errs)
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, c.bytesOf(t)) {
+		t.Fatalf("other bytes, %v", err)
+	}
+	onlyFile(t, dir, name)
+	if status, out, _ := c.shoal(t, get...); status != ExitOK || !strings.Contains(out, "already") {
+		t.Errorf("again: status %d, %q", status, out)
+	}
+
+	// Other bytes are left alone.
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := c.shoal(t, get...); status != ExitNo || !strings.Contains(errs, "other bytes") {
+		t.Errorf("over another file: status %d, %q", status, errs)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "mine" {
+		t.Errorf("it holds %q, %v", got, err)
+	}
+}
+
+func TestGetResumes(t *testing.T) {
+	c := newCluster(t, 9<<20)
+	dir := t.TempDir()
+	root, err := vfs.OS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An earlier get that was interrupted after its first piece.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = peerdl.NewDownloader(peerdl.Config{}).Download(ctx, peerdl.Request{
+		Digest: c.Digest(), Size: c.Size(), Sources: []peerdl.Source{{URL: c.segment().Sources[1].URL}},
+		FS: root, Part: "mine.parquet.part", Progress: func(peerdl.Progress) { cancel() },
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	status, out, errs := c.shoal(t, "segments", "get", "flights", segmentName, "-O", filepath.Join(dir, "mine.parquet"), "-o", "json")
+	var g got
+	if err := json.Unmarshal([]byte(out), &g); err != nil || status != ExitOK {
+		t.Fatalf("status %d, %v, %q, %q", status, err, out, errs)
+	}
+	if g.ResumedBytes < segment.PieceSize || g.ResumedBytes+g.FetchedBytes != c.Size() || g.SizeBytes != c.Size() || g.Digest != c.Digest() {
+		t.Errorf("got %+v of %d bytes", g, c.Size())
+	}
+	onlyFile(t, dir, "mine.parquet")
+}
+
+func TestGetFromOneNode(t *testing.T) {
+	c := newCluster(t, 1)
+	dir := t.TempDir()
+	status, out, errs := shoalIn(t, "", "--controller", "http://127.0.0.1:1", "segments", "get", "flights", segmentName, "-O", dir, "--node", c.URL+"/node-2")
+	if status != ExitOK {
+		t.Fatalf("status %d, %q, %q", status, out, errs)
+	}
+	onlyFile(t, dir, segment.FileName(segmentName, c.Digest()))
+}
+
+func TestGetSaysWhatIsWrong(t *testing.T) {
+	c := newCluster(t, 1)
+	dir := t.TempDir()
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		errs   string
+	}{
+		{"unknown segment", []string{"flights", "flights__0__7__20261129T115900Z"}, ExitFailed, "TABLE_NOT_FOUND"},
+		{"unknown directory", []string{"flights", segmentName, "-O", filepath.Join(dir, "no", "x.parquet")}, ExitFailed, "no directory"},
+		{"a name with ..", []string{"flights", "../../leader", "-O", dir}, ExitFailed, "NOT_FOUND"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, _, errs := c.shoal(t, append([]string{"segments", "get"}, test.args...)...)
+			if status != test.status || !strings.Contains(errs, test.errs) {
+				t.Errorf("status %d, %q", status, errs)
+			}
+		})
+	}
+}
+
+func TestVerifyFile(t *testing.T) {
+	c := newCluster(t, 9<<20)
+	dir := t.TempDir()
+	good := c.bytesOf(t)
+	bad := bytes.Clone(good)
+	bad[segment.PieceSize+5] ^= 1 // in piece 1
+	sidecar, err := c.sealed.Pieces.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := segment.FileName(segmentName, c.Digest())
+	put := func(sub, name string, data []byte) string {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, sub, name)
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	put("side", segment.SidecarName(segmentName, c.Digest()), sidecar)
+	garbage := bytes.Repeat([]byte("x"), 1000)
+	_, garbageDigest, err := segment.HashFile(bytes.NewReader(garbage), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		say    string
+	}{
+		{"good", []string{put("good", name, good)}, ExitOK, "ok"},
+		{"good, under any name", []string{put("good", "x", good), "--digest", c.Digest().String()}, ExitOK, "ok"},
+		{"a flipped bit", []string{put("bad", name, bad)}, ExitNo, "its digest is"},
+		{"a flipped bit beside the sidecar", []string{put("side", name, bad)}, ExitNo, "1 pieces of 3 differ, the first at byte 4194304"},
+		{"cut short", []string{put("short", name, good[:len(good)-1])}, ExitNo, "its digest is"},
+		{"empty", []string{put("empty", name, nil)}, ExitNo, "empty"},
+		{"the right digest, and no segment", []string{put("garbage", "y", garbage), "--digest", garbageDigest.String()}, ExitNo, "not a readable segment"},
+		{"nothing to hold it to", []string{put("good", "z", good)}, ExitUsage, "--digest"},
+		{"a bad digest", []string{put("good", "z", good), "--digest", "abc"}, ExitUsage, "--digest"},
+		{"absent", []string{filepath.Join(dir, "absent")}, ExitFailed, "no such file"},
+		{"a directory", []string{dir}, ExitFailed, "not a file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, out, errs := shoalIn(t, "", append([]string{"segments", "verify"}, test.args...)...)
+			if status != test.status || !strings.Contains(out+errs, test.say) {
+				t.Errorf("status %d, %q, %q", status, out, errs)
+			}
+		})
+	}
+}
+
+func TestVerifyCopies(t *testing.T) {
+	c := newCluster(t, 1)
+	c.damaged["node-2"] = true
+	status, out, errs := c.shoal(t, "segments", "verify", "flights", segmentName)
+	if status != ExitNo || !strings.Contains(out, "piece 1 is damaged") || !strings.Contains(errs, "not every copy") {
+		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+}
