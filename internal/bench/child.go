@@ -115,9 +115,14 @@ func (s *server) stop() error { return errors.Join(s.stdin.Close(), s.cmd.Wait()
 
 // cpuTime is the processor time of this process so far, of all threads, in the
 // kernel too.
-func cpuTime() time.Duration {
+func cpuTime() time.Duration { return usage(syscall.RUSAGE_SELF) }
+
+// childrenTime is that of the children that have ended.
+func childrenTime() time.Duration { return usage(syscall.RUSAGE_CHILDREN) }
+
+func usage(who int) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+	if err := syscall.Getrusage(who, &u); err != nil {
 		panic(err) // only for a bad argument
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

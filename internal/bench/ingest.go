@@ -56,15 +56,11 @@ func (j *ingestJob) run(ctx context.Context) (res ingestResult, err error) {
 		return res, err
 	}
 	if j.Profile != "" {
-		f, err := os.Create(j.Profile)
+		stop, err := startProfile(j.Profile)
 		if err != nil {
 			return res, err
 		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return res, err
-		}
-		defer pprof.StopCPUProfile()
+		defer stop()
 	}
 	began, cpu := time.Now(), cpuTime()
 	reader, err := source.Open(ctx, 0, 0)
@@ -85,6 +81,18 @@ func (j *ingestJob) run(ctx context.Context) (res ingestResult, err error) {
 	}
 	res.Wall, res.CPU = time.Since(began), cpuTime()-cpu
 	return res, nil
+}
+
+// startProfile profiles the process until stop.
+func startProfile(file string) (stop func(), err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { pprof.StopCPUProfile(); f.Close() }, nil
 }
 
 // rowReader yields the rows of a reader one by one, up to the offset limit.

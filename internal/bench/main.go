@@ -58,7 +58,7 @@ func main() {
 		doc     = flag.String("doc", "", "`file` to write the table into, between its markers; empty: standard output only")
 		smoke   = flag.Bool("smoke", false, "tiny sizes: whether it runs, not how fast")
 		only    = flag.String("only", "", "one `part`: ingest, memory, cluster or download")
-		profile = flag.String("cpuprofile", "", "`file` for a processor profile of the first ingest round")
+		profile = flag.String("cpuprofile", "", "`file` for a processor profile: of the first ingest round, or with -only download of the receiver")
 		data    = flag.String("data", "../shared/data", "`directory` with flights.ndjson.gz")
 	)
 	flag.Parse()
