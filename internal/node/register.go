@@ -73,8 +73,31 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// checkDisplaced asks, before a node that was registered registers again,
+// whether another process has its id and its store by now: a copied data
+// directory. If both went on registering, each would displace the other for ever.
+func (n *Node) checkDisplaced(ctx context.Context) error {
+	if n.incarnation() == 0 {
+		return nil
+	}
+	nodes, err := api.List[api.NodeView](ctx, n.control, "/nodes")
+	if err != nil {
+		return err
+	}
+	for _, other := range nodes {
+		if other.ID == n.cfg.ID && other.StoreID == n.store.StoreID() && other.BootID != n.bootID {
+			return fmt.Errorf("%w: another process at %s is node %s with this store: its data directory is a copy of %s, or the other way round",
+				errFinalRefusal, other.URL, n.cfg.ID, n.cfg.Data)
+		}
+	}
+	return nil
+}
+
 // register introduces the node.
 func (n *Node) register(ctx context.Context) error {
+	if err := n.checkDisplaced(ctx); err != nil {
+		return err
+	}
 	var out api.Registered
 	err := n.control.Post(ctx, api.PathRegister, api.Register{
 		Node: n.cfg.ID, URL: n.url, Zone: n.cfg.Zone, StoreID: n.store.StoreID(), BootID: n.bootID, ClusterID: n.id.ClusterID,
