@@ -2,27 +2,31 @@ package controller
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/shoalstore/shoal/commit"
+	"github.com/shoalstore/shoal/deepstore"
+	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/meta"
 )
 
 const (
 	// checksMax bounds the looks into deep stores that are under way at once.
 	checksMax = 8
+	// urisMax bounds the places where one segment is looked for.
+	urisMax = 4
 	// A check that got no answer is tried again after a while that doubles.
 	checkRetryMin = time.Second
 	checkRetryMax = time.Minute
 )
 
 // checks are the deep-store copies that somebody says are there and that the
-// leader has to see for itself before they count.
+// leader has to see for itself before they count. One is waiting, or busy: the
+// store is being asked, or what it said is being written.
 type checks struct {
-	waiting map[checkKey]*check
-	running int
+	of      map[meta.SegmentKey]map[string]*check // by URI
+	waiting *schedule.Queue[checkKey]
+	running int // looks under way
 }
 
 type checkKey struct {
@@ -35,29 +39,38 @@ func (k checkKey) compare(o checkKey) int {
 }
 
 type check struct {
-	due     time.Duration
-	wait    time.Duration // before the next try
-	running bool          // the store is being asked, or the result is being written
+	busy bool
+	wait time.Duration // before the last try that was put off
 }
 
-func newChecks() checks { return checks{waiting: map[checkKey]*check{}} }
+func newChecks() checks {
+	return checks{of: map[meta.SegmentKey]map[string]*check{}, waiting: schedule.New(checkKey.compare)}
+}
 
-// forget drops what waits for a segment. A look that is under way comes back to
-// nothing.
-func (c *checks) forget(k meta.SegmentKey) {
-	for key, ch := range c.waiting {
-		if key.segment == k && !ch.running {
-			delete(c.waiting, key)
-		}
+// get returns the check, nil if there is none, or none any more.
+func (c *checks) get(k checkKey) *check { return c.of[k.segment][k.uri] }
+
+func (c *checks) drop(k checkKey) {
+	c.waiting.Remove(k)
+	delete(c.of[k.segment], k.uri)
+	if len(c.of[k.segment]) == 0 {
+		delete(c.of, k.segment)
 	}
 }
 
-// retry puts a check off that got no answer.
-func (c *checks) retry(now time.Duration, k checkKey) {
-	ch := c.waiting[k]
-	ch.running = false
+// forget drops the checks of a segment. A look that is under way comes back to
+// nothing.
+func (c *checks) forget(k meta.SegmentKey) {
+	for uri := range c.of[k] {
+		c.drop(checkKey{k, uri})
+	}
+}
+
+// retry puts off a check that came to nothing.
+func (c *checks) retry(now time.Duration, k checkKey, ch *check) {
+	ch.busy = false
 	ch.wait = min(max(2*ch.wait, checkRetryMin), checkRetryMax)
-	ch.due = now + ch.wait
+	c.waiting.Set(k, now+ch.wait)
 }
 
 // reviewSegment takes up the unverified deep-store locations of a DONE segment.
@@ -74,77 +87,88 @@ func (m *Machine) reviewSegment(s *meta.Segment) {
 	}
 }
 
-// check looks for the segment's copy at the URI, now or as soon as there is room.
+// check has the segment's copy at the URI looked at as soon as there is room.
+// Said of one that waits for its next try, perhaps it is there now.
 func (m *Machine) check(s *meta.Segment, uri string) {
 	k := checkKey{s.SegmentKey(), uri}
-	if ch := m.checks.waiting[k]; ch == nil {
-		m.checks.waiting[k] = &check{due: m.now.Mono}
-	} else if !ch.running {
-		ch.due = m.now.Mono // said again: perhaps it is there now
+	uris := m.checks.of[k.segment]
+	switch ch := uris[uri]; {
+	case ch == nil && len(uris) == urisMax:
+		return // whoever says so says it again
+	case ch == nil && uris == nil:
+		m.checks.of[k.segment] = map[string]*check{uri: {}}
+	case ch == nil:
+		uris[uri] = &check{}
+	case ch.busy:
+		return
 	}
-	m.startChecks()
+	m.checks.waiting.Set(k, m.now.Mono)
 }
 
 // startChecks starts the looks that are due, while there is room.
 func (m *Machine) startChecks() {
-	if m.checks.running >= checksMax || len(m.checks.waiting) == m.checks.running {
-		return
-	}
-	for _, k := range slices.SortedFunc(maps.Keys(m.checks.waiting), checkKey.compare) {
-		ch := m.checks.waiting[k]
-		if ch.running || ch.due > m.now.Mono {
-			continue
-		}
-		s := m.image.Segment(k.segment)
-		if s == nil || s.Status != meta.SegmentDone {
-			delete(m.checks.waiting, k)
-			continue
-		}
-		if m.checks.running >= checksMax {
+	for m.checks.running < checksMax {
+		k, ok := m.checks.waiting.Due(m.now.Mono)
+		if !ok {
 			return
 		}
-		ch.running = true
-		m.checks.running++
-		a := CheckDeepStore{Segment: k.segment, Name: s.Name, URI: k.uri, SizeBytes: s.SizeBytes, Digest: s.Digest}
-		if cfg := m.image.CurrentConfig(s.Table); cfg != nil && cfg.DeepStore != nil {
-			a.Store = cfg.DeepStore.URI
-		}
-		m.do(a)
+		m.startCheck(k)
 	}
+}
+
+// startCheck looks for a copy. One that is not in the table's deep store, or no
+// longer, cannot become a source, and is not looked for.
+func (m *Machine) startCheck(k checkKey) {
+	s, store := m.image.Segment(k.segment), ""
+	if cfg := m.image.CurrentConfig(k.segment.Table); cfg != nil && cfg.DeepStore != nil {
+		store = cfg.DeepStore.URI
+	}
+	if _, err := deepstore.KeyOf(store, k.uri); s == nil || s.Status != meta.SegmentDone || store == "" || err != nil {
+		m.checks.drop(k)
+		return
+	}
+	m.checks.waiting.Remove(k)
+	m.checks.get(k).busy = true
+	m.checks.running++
+	m.do(CheckDeepStore{
+		ID:      m.begin(effect{purpose: forLook, segment: k.segment, uri: k.uri, digest: s.Digest}),
+		Segment: k.segment, Name: s.Name, Store: store, URI: k.uri, SizeBytes: s.SizeBytes, Digest: s.Digest,
+	})
 }
 
 // checked takes the store's answer: a copy that is right becomes a verified
 // location, one that is not there is withdrawn, so that it is uploaded again.
-func (m *Machine) checked(ev Checked) {
-	k := checkKey{ev.Segment, ev.URI}
-	if ch := m.checks.waiting[k]; ch == nil || !ch.running {
-		return // of an earlier leadership
-	}
+func (m *Machine) checked(e effect, ev Checked) {
 	m.checks.running--
-	s := m.image.Segment(ev.Segment)
+	k := checkKey{e.segment, e.uri}
+	ch, s := m.checks.get(k), m.image.Segment(e.segment)
 	switch {
-	case s == nil:
-		delete(m.checks.waiting, k)
+	case ch == nil: // forgotten meanwhile
+	case s == nil || s.Digest != e.digest:
+		m.checks.drop(k)
 	case ev.Err != nil:
-		m.checks.retry(m.now.Mono, k)
+		m.checks.retry(m.now.Mono, k, ch)
 	case ev.Found:
-		m.write(writing{purpose: forCheck, segment: ev.Segment, uri: ev.URI}, "verified deep-store copy of "+s.Name,
-			meta.SetDeepStoreLocation(ev.Segment, s.Digest, ev.URI, true))
+		m.write(effect{purpose: forCopy, segment: e.segment, uri: e.uri, found: true}, "verified deep-store copy of "+s.Name,
+			meta.SetDeepStoreLocation(e.segment, e.digest, e.uri, true))
 	default:
-		m.write(writing{purpose: forCheck, segment: ev.Segment, uri: ev.URI}, "missing deep-store copy of "+s.Name,
-			meta.WithdrawDeepStoreLocation(ev.Segment, ev.URI))
+		m.write(effect{purpose: forCopy, segment: e.segment, uri: e.uri}, "missing deep-store copy of "+s.Name,
+			meta.WithdrawDeepStoreLocation(e.segment, e.uri))
 	}
-	m.startChecks()
 }
 
-func (m *Machine) checkWrote(w writing, ev Wrote) {
-	k := checkKey{w.segment, w.uri}
-	if ev.Outcome == commit.WriteFailed {
-		m.checks.retry(m.now.Mono, k)
-		return
-	}
-	delete(m.checks.waiting, k)
-	if s := m.image.Segment(w.segment); s != nil && s.DeepStoreVerified() {
-		m.confirmed.confirmDeep(w.segment, w.uri)
+// copyWrote ends a check, unless nobody knows what became of it.
+func (m *Machine) copyWrote(e effect, ev Wrote) {
+	k := checkKey{e.segment, e.uri}
+	ch := m.checks.get(k)
+	switch {
+	case ch == nil: // forgotten meanwhile
+	case ev.Outcome == commit.WriteFailed:
+		m.checks.retry(m.now.Mono, k, ch)
+	default:
+		m.checks.drop(k)
+		if e.found && ev.Outcome == commit.Written {
+			m.confirmed.confirmDeep(k.segment, k.uri)
+		}
 	}
 }

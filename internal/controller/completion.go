@@ -85,14 +85,14 @@ func (m *Machine) completed(actions []commit.Action) {
 			m.writeCommit(a)
 		case commit.EndEmpty:
 			k := segmentKey(a.Key)
-			m.write(writing{purpose: forEmpty, segment: k, ticket: a.Ticket}, "end of a segment without rows",
+			m.write(effect{purpose: forEmpty, segment: k, ticket: a.Ticket}, "end of a segment without rows",
 				meta.ClearEndRequested(k, a.Reason == commit.EndOfPartition))
 		case commit.RecordError:
 			k := segmentKey(a.Key)
-			m.write(writing{}, "error of a replica", meta.RecordError(k, a.Instance, a.Error, m.allStopped(k)))
+			m.write(effect{}, "error of a replica", meta.RecordError(k, a.Instance, a.Error, m.allStopped(k)))
 		case commit.RaiseAttempt:
 			k := segmentKey(a.Key)
-			m.write(writing{purpose: forAttempt, segment: k}, "next attempt", meta.RaiseAttempt(k, a.From))
+			m.write(effect{purpose: forAttempt, segment: k}, "next attempt", meta.RaiseAttempt(k, a.From))
 		}
 	}
 }
@@ -140,20 +140,20 @@ func (m *Machine) writeCommit(a commit.WriteCommit) {
 	if r := m.rounds[k]; r != nil {
 		c.FirstConsumed, c.WinnerDecided, c.CommitStarted = r.firstConsumed, r.winnerDecided, r.commitStarted
 	}
-	m.write(writing{purpose: forCommit, segment: k, ticket: a.Ticket}, "commit of "+end.Segment, meta.CommitSegment(c))
+	m.write(effect{purpose: forCommit, segment: k, ticket: a.Ticket}, "commit of "+end.Segment, meta.CommitSegment(c))
 }
 
 // completionWrote takes the result of a write to the protocol's machine.
-func (m *Machine) completionWrote(w writing, ev Wrote) {
-	key := commitKey(w.segment)
-	if w.purpose == forAttempt {
+func (m *Machine) completionWrote(e effect, ev Wrote) {
+	key := commitKey(e.segment)
+	if e.purpose == forAttempt {
 		m.completed(m.completion.Step(m.now.Mono, commit.RaiseDone{Key: key, Outcome: ev.Outcome}))
 		return
 	}
-	if w.purpose == forCommit && ev.Outcome == commit.Written {
-		delete(m.rounds, w.segment)
+	if e.purpose == forCommit && ev.Outcome == commit.Written {
+		delete(m.rounds, e.segment)
 	}
-	m.completed(m.completion.Step(m.now.Mono, commit.WriteDone{Key: key, Ticket: w.ticket, Outcome: ev.Outcome}))
+	m.completed(m.completion.Step(m.now.Mono, commit.WriteDone{Key: key, Ticket: e.ticket, Outcome: ev.Outcome}))
 }
 
 // allStopped reports whether no replica of the segment goes on.

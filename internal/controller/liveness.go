@@ -28,8 +28,8 @@ type beat struct {
 	api.Heartbeat
 	at       time.Duration
 	received bool  // false: only waited for
-	told     int64 // high watermark in the answer
-	caughtUp bool  // it had applied what the answer before told it
+	told     int64 // high watermark in the answer, or when the waiting began
+	caughtUp bool  // it had applied what it was told before
 }
 
 func newLiveness() liveness {
@@ -37,22 +37,25 @@ func newLiveness() liveness {
 }
 
 // wait begins to wait for a node, with a full time-out from now, unless this
-// incarnation of it is known already.
-func (l *liveness) wait(now time.Duration, n *meta.Node) {
+// incarnation of it is known already. It has caught up once it has applied what
+// is written by now.
+func (l *liveness) wait(now time.Duration, n *meta.Node, highWatermark int64) {
 	if b, ok := l.heard[n.ID]; ok && b.Incarnation == n.Incarnation {
 		return
 	}
-	l.heard[n.ID] = beat{at: now, Heartbeat: api.Heartbeat{Node: n.ID, Incarnation: n.Incarnation}}
+	l.heard[n.ID] = beat{at: now, told: highWatermark, Heartbeat: api.Heartbeat{Node: n.ID, Incarnation: n.Incarnation}}
 }
 
 // beat takes a heartbeat of a node's current incarnation, which is answered
-// with the high watermark.
-func (l *liveness) beat(now time.Duration, hb api.Heartbeat, highWatermark int64) {
-	before := l.heard[hb.Node]
-	l.heard[hb.Node] = beat{
+// with the high watermark. It reports whether the node has just caught up.
+func (l *liveness) beat(now time.Duration, hb api.Heartbeat, highWatermark int64) (caughtUp bool) {
+	before, known := l.heard[hb.Node]
+	b := beat{
 		Heartbeat: hb, at: now, received: true, told: highWatermark,
-		caughtUp: before.received && before.Incarnation == hb.Incarnation && hb.AppliedOffset >= before.told,
+		caughtUp: known && before.Incarnation == hb.Incarnation && hb.AppliedOffset >= before.told,
 	}
+	l.heard[hb.Node] = b
+	return b.caughtUp && !before.caughtUp
 }
 
 // forget drops a node that is not registered any more.

@@ -46,9 +46,12 @@ func (c *confirmations) confirmDeep(k meta.SegmentKey, uri string) {
 	c.deep[k][uri] = struct{}{}
 }
 
-func (c *confirmations) forgetNode(node string) {
+func (c *confirmations) forgetNode(node string) { c.forgetOtherStores(nodeStore{node: node}) }
+
+// forgetOtherStores keeps, of what the node confirmed, only what is in its store.
+func (c *confirmations) forgetOtherStores(keep nodeStore) {
 	for at := range c.nodes {
-		if at.node == node {
+		if at.node == keep.node && at != keep {
 			delete(c.nodes, at)
 		}
 	}
@@ -84,25 +87,57 @@ func (m *Machine) located(ev Located) {
 		m.do(AnswerLocations{Ticket: ev.Ticket, Refuse: refuse})
 		return
 	}
+	if r.Sequence > m.image.Node(r.Node).LocationsSeq { // else it is an old one, late
+		m.hear(r)
+	}
+	verdicts := &meta.LocationVerdicts{}
+	m.write(effect{purpose: forLocations, ticket: ev.Ticket, node: r.Node, verdicts: verdicts, report: r},
+		"locations of "+r.Node, meta.Locations(r, m.confirmedNow(r.Release), verdicts))
+}
+
+// hear takes in what a report says that is not for the image.
+func (m *Machine) hear(r *meta.LocationReport) {
 	at := nodeStore{r.Node, r.StoreID}
 	for _, ref := range r.Withdraw {
 		m.confirmed.withdraw(at, ref.SegmentKey())
 	}
 	for _, refs := range [][]meta.CopyRef{r.Confirm, r.Add} {
 		for _, ref := range refs {
-			if s := m.image.Segment(ref.SegmentKey()); s != nil && s.Status == meta.SegmentDone && s.Digest == ref.Digest {
+			if s := m.committed(ref); s != nil {
 				m.confirmed.confirm(at, ref.SegmentKey())
 			}
 		}
 	}
 	for _, up := range r.Uploaded {
-		if s := m.image.Segment(up.SegmentKey()); s != nil && s.Digest == up.Digest {
+		if s := m.committed(up.CopyRef); s != nil {
 			m.check(s, up.URI)
 		}
 	}
-	verdicts := &meta.LocationVerdicts{}
-	m.write(writing{purpose: forLocations, ticket: ev.Ticket, node: r.Node, verdicts: verdicts, report: r},
-		"locations of "+r.Node, meta.Locations(r, m.confirmedNow(r.Release), verdicts))
+	for _, ref := range r.Release {
+		if s := m.committed(ref); s != nil {
+			m.confirmDeepCopies(s)
+		}
+	}
+}
+
+// committed finds the DONE segment that a copy is of, nil if its digest is not
+// the committed one.
+func (m *Machine) committed(ref meta.CopyRef) *meta.Segment {
+	if s := m.image.Segment(ref.SegmentKey()); s != nil && s.Status == meta.SegmentDone && s.Digest == ref.Digest {
+		return s
+	}
+	return nil
+}
+
+// confirmDeepCopies has the copies that an earlier leader verified looked at
+// again, because somebody wants to release one that they would have to stand for.
+// It is refused until then, and asks again.
+func (m *Machine) confirmDeepCopies(s *meta.Segment) {
+	for _, l := range s.Locations {
+		if l.URI != "" && l.Verified && !m.confirmed.has(l, s.SegmentKey()) {
+			m.check(s, l.URI)
+		}
+	}
 }
 
 // confirmedNow is what is known of the copies of these segments now, in a form
@@ -129,14 +164,14 @@ func (m *Machine) confirmedNow(refs []meta.CopyRef) func(meta.Location, meta.Seg
 	}
 }
 
-func (m *Machine) locationsWrote(w writing, ev Wrote) {
-	answer := AnswerLocations{Ticket: w.ticket}
+func (m *Machine) locationsWrote(e effect, ev Wrote) {
+	answer := AnswerLocations{Ticket: e.ticket}
 	switch ev.Outcome {
 	case commit.Written:
-		answer.Verdicts = *w.verdicts
-		at := nodeStore{w.node, w.report.StoreID}
-		for i, ref := range w.report.Release { // it is about to go: nobody else may count on it
-			if i < len(w.verdicts.Release) && w.verdicts.Release[i].Accepted {
+		answer.Verdicts = *e.verdicts
+		at := nodeStore{e.node, e.report.StoreID}
+		for i, ref := range e.report.Release { // it is about to go: nobody else may count on it
+			if i < len(e.verdicts.Release) && e.verdicts.Release[i].Accepted {
 				m.confirmed.withdraw(at, ref.SegmentKey())
 			}
 		}

@@ -5,9 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/segment"
 )
 
 // Now is a moment: Mono is what decides, monotonic since the process began;
@@ -29,53 +32,62 @@ type Now struct {
 //
 // The image that it decides on holds everything whose Wrote it was given, and
 // only what is committed.
+//
+// What takes time is an effect: an action with an ID that is never used twice,
+// and one event that brings its result under the same ID. Who waits for it is in
+// effects, and only there: a result of an earlier leadership is nobody's.
 type Machine struct {
 	leading bool
-	url     string // ours
-	leader  string // the leader's, as far as known
-	image   *meta.Image
+	url     string      // ours
+	leader  string      // the leader's, as far as known
+	image   *meta.Image // the newest seen, also by one that does not lead
 
 	completion *commit.Controller
 	rounds     map[meta.SegmentKey]*roundTimes
 	live       liveness
 	confirmed  confirmations
 	checks     checks
-	tables     map[tableID]*tableWork
-	jobs       map[tableID]*jobWork
+	tables     tables
+	jobs       map[jobID]*jobWork
 
-	writes    map[uint64]writing
-	lastWrite uint64
+	effects    map[uint64]effect
+	lastEffect uint64 // outlives a leadership
 
 	now Now
 	out []Action
 }
 
-// writing is what a Write in flight is for.
-type writing struct {
+// effect is what an action that takes time is for.
+type effect struct {
 	purpose purpose
 	segment meta.SegmentKey
 	ticket  Ticket
 	node    string
-	uri     string
-	id      tableID // of a table or a job
+	uri     string         // of a check
+	digest  segment.Digest // of a check
+	found   bool           // of a check: the copy is there
+	id      uuid.UUID      // of a table or a job
+	step    bool           // of a table: it takes the table on, and does not only note an error
 	// verdicts are filled in when the function is evaluated.
 	verdicts *meta.LocationVerdicts
 	report   *meta.LocationReport
 }
 
-// purpose says who waits for a Wrote.
+// purpose says who waits for the result of an effect.
 type purpose uint8
 
 const (
-	forNobody purpose = iota
-	forCommit
-	forEmpty
-	forAttempt
-	forNode
-	forLocations
-	forCheck
-	forTable
-	forJob
+	forNobody    purpose = iota
+	forCommit            // Write: a segment is DONE, its successor consumes
+	forEmpty             // Write: a segment without rows has ended
+	forAttempt           // Write: stopped replicas start afresh
+	forNode              // Write: a node is UP, or DOWN
+	forLocations         // Write: a node's copies
+	forLook              // CheckDeepStore
+	forCopy              // Write: what that look has found
+	forList              // ListPartitions
+	forTable             // Write: a step of a table
+	forJob               // Write: a step of a job
 )
 
 // NewMachine returns the machine of a controller that does not lead.
@@ -92,9 +104,9 @@ func (m *Machine) reset() {
 	m.live = newLiveness()
 	m.confirmed = newConfirmations()
 	m.checks = newChecks()
-	m.tables = map[tableID]*tableWork{}
-	m.jobs = map[tableID]*jobWork{}
-	m.writes = map[uint64]writing{}
+	m.tables = newTables()
+	m.jobs = map[jobID]*jobWork{}
+	m.effects = map[uint64]effect{}
 }
 
 // Step takes an event and returns the actions that it calls for, in their
@@ -114,47 +126,57 @@ func (m *Machine) Step(now Now, ev Event) []Action {
 		m.located(ev)
 	case Look:
 		m.look(ev)
-	default:
+	case Committed:
+		m.advance(ev.Image)
 		if m.leading {
-			m.stepLeading(ev)
+			m.review(ev.Touched)
 		}
+	case Wrote:
+		if e, ok := m.take(ev.ID); ok {
+			m.wrote(e, ev)
+		}
+	case Listed:
+		if e, ok := m.take(ev.ID); ok {
+			m.listed(e, ev)
+		}
+	case Checked:
+		if e, ok := m.take(ev.ID); ok {
+			m.checked(e, ev)
+		}
+	case Tick:
+		if m.leading {
+			m.completed(m.completion.Step(m.now.Mono, commit.Tick{}))
+			m.markSilentNodes()
+			m.workJobs()
+		}
+	}
+	if m.leading {
+		m.startChecks()
+		m.startLists()
 	}
 	return m.out
 }
 
-func (m *Machine) stepLeading(ev Event) {
-	switch ev := ev.(type) {
-	case Committed:
-		m.advance(ev.Image)
-		m.review(ev.Touched)
-	case Wrote:
-		m.wrote(ev)
-	case Listed:
-		m.listed(ev)
-	case Checked:
-		m.checked(ev)
-	case Tick:
-		m.completed(m.completion.Step(m.now.Mono, commit.Tick{}))
-		m.markSilentNodes()
-		m.startChecks()
-		m.listDueTables()
-		m.workJobs()
-	}
-}
-
 // lead begins a leadership. Every node has one full time-out to be heard of.
+// What was committed since Image was handed in has been seen by then, but not
+// looked at: everything is, now.
 func (m *Machine) lead(ev Lead) {
-	m.reset()
-	m.leading, m.url, m.leader, m.image = true, ev.URL, ev.URL, ev.Image
+	if m.leading {
+		m.depose(Depose{Leader: ev.URL})
+	}
+	m.leading, m.url, m.leader = true, ev.URL, ev.URL
+	m.advance(ev.Image)
 	m.review(nil)
 }
 
+// depose ends a leadership. Whoever waits for an effect of it is answered now:
+// its result comes to nothing.
 func (m *Machine) depose(ev Depose) {
 	m.leader = ev.Leader
 	m.leading = false
-	for _, id := range slices.Sorted(maps.Keys(m.writes)) {
-		if w := m.writes[id]; w.purpose == forLocations {
-			m.do(AnswerLocations{Ticket: w.ticket, Refuse: RefuseUnknown})
+	for _, id := range slices.Sorted(maps.Keys(m.effects)) {
+		if e := m.effects[id]; e.purpose == forLocations {
+			m.do(AnswerLocations{Ticket: e.ticket, Refuse: RefuseUnknown})
 		}
 	}
 	m.completed(m.completion.Step(m.now.Mono, commit.Deposed{Leader: ev.Leader}))
@@ -164,7 +186,7 @@ func (m *Machine) depose(ev Depose) {
 // advance takes a newer image. One that is older than what a Wrote has brought
 // already is no news.
 func (m *Machine) advance(im *meta.Image) {
-	if im.Next() > m.image.Next() {
+	if m.image == nil || im.Next() > m.image.Next() {
 		m.image = im
 	}
 }
@@ -174,7 +196,7 @@ func (m *Machine) advance(im *meta.Image) {
 func (m *Machine) review(touched []meta.Key) {
 	if touched == nil {
 		for n := range m.image.Nodes() {
-			m.live.wait(m.now.Mono, n)
+			m.reviewNode(n)
 		}
 		for t := range m.image.Tables() {
 			m.reviewTable(t)
@@ -190,7 +212,7 @@ func (m *Machine) review(touched []meta.Key) {
 	for _, k := range touched {
 		switch r := m.image.Lookup(k).(type) {
 		case *meta.Node:
-			m.live.wait(m.now.Mono, r)
+			m.reviewNode(r)
 		case *meta.Table:
 			m.reviewTable(r)
 		case *meta.Segment:
@@ -201,6 +223,12 @@ func (m *Machine) review(touched []meta.Key) {
 			m.reviewGone(k)
 		}
 	}
+}
+
+// reviewNode waits for a node, and forgets what it confirmed of another store.
+func (m *Machine) reviewNode(n *meta.Node) {
+	m.live.wait(m.now.Mono, n, m.image.Next())
+	m.confirmed.forgetOtherStores(nodeStore{n.ID, n.StoreID})
 }
 
 // reviewGone forgets what is remembered of a record that was removed.
@@ -227,36 +255,43 @@ func (m *Machine) forgetSegment(k meta.SegmentKey) {
 // do adds an action.
 func (m *Machine) do(a Action) { m.out = append(m.out, a) }
 
-// write submits a function of the image and remembers what for.
-func (m *Machine) write(w writing, what string, fn meta.Func) {
-	m.lastWrite++
-	m.writes[m.lastWrite] = w
-	m.do(Write{ID: m.lastWrite, What: what, Func: fn})
+// begin remembers what an effect is for, and returns its ID.
+func (m *Machine) begin(e effect) (id uint64) {
+	m.lastEffect++
+	m.effects[m.lastEffect] = e
+	return m.lastEffect
+}
+
+// take returns what the effect that has ended was for, if that still matters.
+func (m *Machine) take(id uint64) (e effect, ok bool) {
+	e, ok = m.effects[id]
+	delete(m.effects, id)
+	return e, ok
+}
+
+// write submits a function of the image.
+func (m *Machine) write(e effect, what string, fn meta.Func) {
+	m.do(Write{ID: m.begin(e), What: what, Func: fn})
 }
 
 // wrote takes the result of a write to whoever waits for it.
-func (m *Machine) wrote(ev Wrote) {
-	w, ok := m.writes[ev.ID]
-	if !ok {
-		return // of an earlier leadership
-	}
-	delete(m.writes, ev.ID)
+func (m *Machine) wrote(e effect, ev Wrote) {
 	if ev.Image != nil {
 		m.advance(ev.Image)
 	}
-	switch w.purpose {
+	switch e.purpose {
 	case forCommit, forEmpty, forAttempt:
-		m.completionWrote(w, ev)
+		m.completionWrote(e, ev)
 	case forNode:
-		m.live.settled(w.node)
+		m.live.settled(e.node)
 	case forLocations:
-		m.locationsWrote(w, ev)
-	case forCheck:
-		m.checkWrote(w, ev)
+		m.locationsWrote(e, ev)
+	case forCopy:
+		m.copyWrote(e, ev)
 	case forTable:
-		m.tableWrote(w, ev)
+		m.tableWrote(e, ev)
 	case forJob:
-		m.jobWrote(w, ev)
+		m.jobWrote(e, ev)
 	}
 }
 
@@ -275,7 +310,9 @@ func (m *Machine) heartbeat(ev Heartbeat) {
 		m.do(answer)
 		return
 	}
-	m.live.beat(m.now.Mono, ev.Heartbeat, m.image.Next())
+	if m.live.beat(m.now.Mono, ev.Heartbeat, m.image.Next()) {
+		m.nodeReady()
+	}
 	if n.State == meta.NodeDown {
 		m.setNodeState(n, meta.NodeUp)
 	}
@@ -297,7 +334,7 @@ func (m *Machine) markSilentNodes() {
 // setNodeState changes the record of a node, one change at a time.
 func (m *Machine) setNodeState(n *meta.Node, state meta.NodeState) {
 	if m.live.unsettled(n.ID) {
-		m.write(writing{purpose: forNode, node: n.ID}, "node "+n.ID+" is "+string(state),
+		m.write(effect{purpose: forNode, node: n.ID}, "node "+n.ID+" is "+string(state),
 			meta.SetNodeState(n.ID, n.Incarnation, state))
 	}
 }

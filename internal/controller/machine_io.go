@@ -62,20 +62,20 @@ type Wrote struct {
 	Image *meta.Image
 }
 
-// Listed is the result of a ListPartitions.
+// Listed is the result of the ListPartitions of that ID.
 type Listed struct {
-	Table      uuid.UUID
+	ID         uint64
 	Partitions []stream.Partition
 	Err        error
 }
 
-// Checked is the result of a CheckDeepStore. Found false with no error says
-// that the store answered, and the object is not there or is not the segment.
+// Checked is the result of the CheckDeepStore of that ID. Found false with no
+// error says that the store answered, and the object is not there or is not the
+// segment.
 type Checked struct {
-	Segment meta.SegmentKey
-	URI     string
-	Found   bool
-	Err     error
+	ID    uint64
+	Found bool
+	Err   error
 }
 
 // Tick lets deadlines be seen; every half second is plenty.
@@ -136,6 +136,7 @@ type Write struct {
 // ListPartitions asks the table's stream for its partitions, metadata only.
 // Listed follows.
 type ListPartitions struct {
+	ID     uint64
 	Table  uuid.UUID
 	Stream meta.StreamConfig
 }
@@ -143,9 +144,10 @@ type ListPartitions struct {
 // CheckDeepStore has the object at URI, which is in the table's Store, compared
 // with the segment's size and digest. Checked follows.
 type CheckDeepStore struct {
+	ID        uint64
 	Segment   meta.SegmentKey
 	Name      string
-	Store     string // URI of the table's deep store, empty if it has none
+	Store     string // URI of the table's deep store
 	URI       string
 	SizeBytes int64
 	Digest    segment.Digest

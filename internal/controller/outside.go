@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/shoalstore/shoal/deepstore"
@@ -31,7 +30,7 @@ func (c *Controller) partitions(ctx context.Context, cfg meta.StreamConfig) ([]s
 
 func (c *Controller) listPartitions(ctx context.Context, a ListPartitions) Listed {
 	ps, err := c.partitions(ctx, a.Stream)
-	return Listed{Table: a.Table, Partitions: ps, Err: err}
+	return Listed{ID: a.ID, Partitions: ps, Err: err}
 }
 
 // checkDeepStore compares an object with the segment it is said to be.
@@ -40,13 +39,10 @@ func (c *Controller) checkDeepStore(ctx context.Context, a CheckDeepStore) Check
 	if err != nil {
 		c.log.Warn().Err(err).Str("segment", a.Name).Str("uri", a.URI).Msg("deep-store copy could not be checked, tried again later")
 	}
-	return Checked{Segment: a.Segment, URI: a.URI, Found: found, Err: err}
+	return Checked{ID: a.ID, Found: found, Err: err}
 }
 
 func (c *Controller) lookIntoDeepStore(ctx context.Context, a CheckDeepStore) (found bool, err error) {
-	if a.Store == "" {
-		return false, fmt.Errorf("the table of %s has no deep store", a.Name)
-	}
 	store, err := c.deep.Store(a.Store)
 	if err != nil {
 		return false, err

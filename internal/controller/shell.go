@@ -20,8 +20,8 @@ const tickEvery = 500 * time.Millisecond
 
 // shell owns the Machine: one goroutine hands it events and carries out its
 // actions. It decides nothing. Effects that take time run beside it and come
-// back as events; how many run at once is bounded by the machine, which never
-// asks for a second of a kind before the first is back.
+// back as events; how many looks outside run at once the machine bounds, and
+// writes wait for the one writer.
 type shell struct {
 	log     zerolog.Logger
 	machine *Machine
@@ -67,14 +67,20 @@ func (s *shell) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case ev := <-s.events:
+			s.learn(ctx) // whoever sent it may have seen what was committed before
 			s.step(ctx, ev)
 		case <-s.news.signal:
-			if im, touched := s.news.take(); im != nil {
-				s.step(ctx, Committed{Image: im, Touched: touched})
-			}
+			s.learn(ctx)
 		case <-ticker.C:
 			s.step(ctx, Tick{})
 		}
+	}
+}
+
+// learn hands in what the writer has committed since.
+func (s *shell) learn(ctx context.Context) {
+	if im, touched := s.news.take(); im != nil {
+		s.step(ctx, Committed{Image: im, Touched: touched})
 	}
 }
 
@@ -144,6 +150,8 @@ func (s *shell) ask(ctx context.Context, make func(Ticket) Event) (Action, error
 	defer s.forget(t)
 	select {
 	case s.events <- make(t):
+	case <-ch: // closed: nobody takes events any more
+		return nil, errStopping
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
