@@ -14,7 +14,51 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/httpx"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/segment"
 )
+
+// TestBadRows: a row that does not decode is kept as it is and says why; it is
+// a row like any other to everything else.
+func TestBadRows(t *testing.T) {
+	t.Parallel()
+	f, _ := startFleet(t, fleetOptions{})
+	p := newProducer(t, f.streamRoot(), "events", 1)
+	f.createTable("events", nil)
+	bad := map[int64]string{}
+	for _, c := range []struct{ row, says string }{
+		{"not JSON", "JSON"},
+		{"", "empty"},
+		{`{"id":1,"text":"cut`, ""},
+		{`{"id":"one","text":"a number as a word"}`, "id"},
+		{`{"id":1,"text":7}`, "text"},
+		{`{"id":9223372036854775808,"text":"too large by one"}`, "id"},
+		{`[1,2,3]`, "object"},
+		{`{"id":1} {"id":2}`, ""},
+		{"{\"id\":1,\"text\":\"\x00\"}", ""},
+		{strings.Repeat("[", 100_000), ""},
+	} {
+		p.add(3)
+		bad[p.next[0]] = c.says
+		p.raw(0, []byte(c.row))
+	}
+	f.prove("events", p)
+	for _, s := range f.committedSegments("events") {
+		body := f.fetch(f.nodes[0].url, s)
+		r, err := segment.OpenFile(bytes.NewReader(body), int64(len(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for row, err := range r.Rows() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			says, isBad := bad[row.Offset]
+			if isBad != (row.Error != "") || !strings.Contains(row.Error, says) {
+				t.Errorf("row %d, %.60q, has the error %q; want %q in it", row.Offset, row.Value, row.Error, says)
+			}
+		}
+	}
+}
 
 // TestLargeRows: a row of 20 MB is a row like any other. One of 40 MB is too
 // much: the partition stops and says where, goes on once the row is mended, and

@@ -52,8 +52,12 @@ func TestKillsLoseNothing(t *testing.T) {
 	f.awaitCommitted("events", 1)
 	f.awaitCommitted("clicks", 1)
 
+	kills := 26
+	if testing.Short() {
+		kills = 8
+	}
 	k := killer{fleet: f, rnd: rnd, made: func() int64 { return events.made.Load() + clicks.made.Load() }}
-	for k.kills < 26 {
+	for k.kills < kills {
 		k.round()
 	}
 	stopEvents()

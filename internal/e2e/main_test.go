@@ -3,10 +3,13 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -30,6 +33,12 @@ type role struct {
 func TestMain(m *testing.M) {
 	if spec := os.Getenv(roleEnv); spec != "" {
 		os.Exit(play(spec))
+	}
+	// These tests wait more than they compute, some of them for a node to be
+	// taken for DOWN: several at a time, also on two cores.
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

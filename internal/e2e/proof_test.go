@@ -31,7 +31,13 @@ func (f *fleet) prove(table string, p *producer) {
 	f.awaitComplete(table, p.ends(), f.urls())
 	var tv api.TableView
 	f.get("/tables/"+table, &tv)
-	at, rows := map[int32]int64{}, int64(0)
+	at, rows, lines := map[int32]int64{}, int64(0), map[int32][][]byte{}
+	for partition, end := range p.ends() {
+		lines[partition] = p.lines(partition)
+		if n := int64(len(lines[partition])); n != end {
+			f.t.Fatalf("the producer lost count in partition %d: %d of %d", partition, n, end)
+		}
+	}
 	for _, s := range f.committedSegments(table) {
 		if s.Start != at[s.Partition] {
 			f.t.Errorf("%s starts at %d, its predecessor ended at %d", s.Name, s.Start, at[s.Partition])
@@ -43,7 +49,7 @@ func (f *fleet) prove(table string, p *producer) {
 			body := f.fetch(n.url, s)
 			if first == nil {
 				first = body
-				compareRows(f.t, p, s, body)
+				compareRows(f.t, lines[s.Partition], s, body)
 			}
 		}
 		if tv.Config.DeepStore != nil {
@@ -54,9 +60,6 @@ func (f *fleet) prove(table string, p *producer) {
 		}
 	}
 	for partition, end := range p.ends() {
-		if lines := int64(len(p.lines(partition))); lines != end {
-			f.t.Fatalf("the producer lost count in partition %d: %d of %d", partition, lines, end)
-		}
 		if at[partition] != end {
 			f.t.Errorf("partition %d is in segments up to %d of %d rows", partition, at[partition], end)
 		}
@@ -92,7 +95,7 @@ func digestOf(body []byte) segment.Digest {
 }
 
 // compareRows compares a segment with the stream, row by row.
-func compareRows(t *testing.T, p *producer, s api.SegmentView, body []byte) {
+func compareRows(t *testing.T, lines [][]byte, s api.SegmentView, body []byte) {
 	t.Helper()
 	r, err := segment.OpenFile(bytes.NewReader(body), int64(len(body)))
 	if err != nil {
@@ -102,7 +105,7 @@ func compareRows(t *testing.T, p *producer, s api.SegmentView, body []byte) {
 	if got := r.Properties(); got.Start != s.Start || got.End != s.End || got.Partition != s.Partition || got.Table != s.TableName {
 		t.Errorf("the footer of %s says %+v", s.Name, got)
 	}
-	lines, next := p.lines(s.Partition), s.Start
+	next := s.Start
 	for row, err := range r.Rows() {
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
@@ -199,6 +202,10 @@ func (f *fleet) checkLeftovers(table string) {
 		if files := filesBelow(f.t, filepath.Join(n.data(), "orphans")); len(files) > 0 {
 			f.t.Errorf("%s has set aside as orphans: %v", n.name, files)
 		}
+		f.await("no download left half done on "+n.name, func() (bool, string) {
+			files := filesBelow(f.t, filepath.Join(n.data(), "staging", "downloads"))
+			return len(files) == 0, asJSON(files, nil)
+		})
 	}
 }
 
