@@ -32,7 +32,7 @@ func (c upCommand) Run(ctx context.Context, a *app) error {
 	cfg := up.Config{
 		Data: c.Data, Nodes: c.Nodes, Port: c.Port, Table: c.Table, Input: c.Input, Stdin: a.In,
 		Partitions: c.Partitions, Key: c.Key, MaxRows: c.MaxRows, ConfigFile: c.ConfigFile,
-		Append: c.Append, UntilSealed: c.UntilSealed,
+		Append: c.Append, UntilSealed: c.UntilSealed, Program: os.Args[0],
 	}
 	if err := cfg.Validate(); err != nil {
 		return err

@@ -144,11 +144,11 @@ func (d *driver) step(ctx context.Context) (res Result, over bool, err error) {
 		return res, false, d.lookFailed(ctx, err)
 	}
 	d.show(look, v.waiting)
-	if !v.done && v.failed == "" {
+	if !v.done && len(v.failed) == 0 {
 		return res, false, nil
 	}
-	if v.failed != "" {
-		d.screen.Line("giving up: %s", v.failed)
+	for _, f := range v.failed {
+		d.screen.Line("giving up: %s", f)
 	}
 	c := look.coverage
 	res = Result{Coverage: &c, Complete: v.done && c.Complete && c.Replicated}

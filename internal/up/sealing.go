@@ -25,41 +25,37 @@ type verdict struct {
 	waiting     []string // what for; empty only if done or failed
 	forceCommit bool     // ask for it now
 	done        bool
-	failed      string // nothing will come of waiting
+	failed      []string // what will not come of waiting
 }
 
-// judge looks at the table and at the state of the job, if there is one.
+// judge looks at the table and at the state of the job, if there is one. A
+// partition that is beyond hope does not keep the others from being sealed.
 func (s *sealing) judge(l *tableLook, job meta.JobState) verdict {
 	var v verdict
-	if v.failed = s.hopeless(l); v.failed != "" {
-		return v
-	}
 	if v.waiting = s.unread(l); len(v.waiting) > 0 {
 		return v
 	}
-	open := s.uncommitted(l)
-	if len(open) > 0 {
+	if v.waiting = s.uncommitted(l); len(v.waiting) > 0 {
 		// A job that is over and left rows behind, because a replica came
 		// back meanwhile, is followed by another.
 		v.forceCommit = s.job == uuid.Nil || job == meta.JobDone || job == meta.JobFailed
-		v.waiting = open
 		return v
 	}
-	v.waiting = s.unsafe(l)
-	v.done = len(v.waiting) == 0
+	if v.waiting = s.unsafe(l); len(v.waiting) > 0 {
+		return v
+	}
+	for _, p := range l.partitions {
+		if p.hopeless() {
+			v.failed = append(v.failed, fmt.Sprintf("partition %d stopped, and stopped again when it was begun afresh: %s", p.Partition, p.lastError))
+		}
+	}
+	v.done = len(v.failed) == 0
 	return v
 }
 
-// hopeless finds a partition that stopped with an error twice: it was begun
-// afresh once, and the same came of it.
-func (s *sealing) hopeless(l *tableLook) string {
-	for _, p := range l.partitions {
-		if p.state == meta.PartitionError && p.attempt > 0 {
-			return fmt.Sprintf("partition %d stopped, and stopped again when it was begun afresh: %s", p.Partition, p.lastError)
-		}
-	}
-	return ""
-}
+// hopeless reports whether the partition stopped with an error twice: it was
+// begun afresh once, and the same came of it.
+func (p *partitionLook) hopeless() bool { return p.state == meta.PartitionError && p.attempt > 0 }
 
 // unread says who has not read to the end.
 func (s *sealing) unread(l *tableLook) (waiting []string) {
@@ -71,6 +67,8 @@ func (s *sealing) unread(l *tableLook) (waiting []string) {
 		switch {
 		case p.NextOffset >= lines:
 			continue // committed to its end; who reads it does not matter
+		case p.hopeless():
+			continue
 		case p.state == "":
 			waiting = append(waiting, fmt.Sprintf("partition %d to be in the table", n))
 			continue
@@ -95,7 +93,7 @@ func (s *sealing) unread(l *tableLook) (waiting []string) {
 // uncommitted says what is read and not committed.
 func (s *sealing) uncommitted(l *tableLook) (waiting []string) {
 	for n, lines := range s.lines {
-		if p := &l.partitions[n]; p.NextOffset < lines {
+		if p := &l.partitions[n]; p.NextOffset < lines && !p.hopeless() {
 			waiting = append(waiting, fmt.Sprintf("partition %d to be committed: %s of %s rows", n, count(p.NextOffset), count(lines)))
 		}
 	}

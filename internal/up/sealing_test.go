@@ -65,6 +65,8 @@ func TestSealing(t *testing.T) {
 		{name: "no rows at all", lines: []int64{0}, look: lookAt(at(0, 0, 0)), done: true},
 		{name: "a partition stopped for the first time", lines: []int64{10}, look: lookAt(failing), waiting: "line 3 is too large"},
 		{name: "a partition stopped again", lines: []int64{10}, look: lookAt(hopeless), failed: "line 3 is too large"},
+		{name: "a partition stopped again, and another is not sealed yet", lines: []int64{10, 10}, look: lookAt(hopeless, at(1, 0, 10)), waiting: "partition 1 to be committed", force: true},
+		{name: "a partition stopped again, and the other is sealed", lines: []int64{10, 10}, look: lookAt(hopeless, at(1, 10, 10)), failed: "partition 0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := sealing{lines: test.lines}
@@ -72,7 +74,8 @@ func TestSealing(t *testing.T) {
 				s.job = uuid.MustParse("00000000-0000-0000-0000-000000000001")
 			}
 			v := s.judge(test.look, test.job)
-			if v.forceCommit != test.force || v.done != test.done || !strings.Contains(v.failed, test.failed) || (v.failed == "") != (test.failed == "") {
+			if v.forceCommit != test.force || v.done != test.done ||
+				!strings.Contains(strings.Join(v.failed, "; "), test.failed) || (len(v.failed) == 0) != (test.failed == "") {
 				t.Errorf("got %+v", v)
 			}
 			if (len(v.waiting) == 0) != (test.waiting == "") || !strings.Contains(strings.Join(v.waiting, "; "), test.waiting) {

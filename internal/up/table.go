@@ -213,11 +213,11 @@ func (r *run) tellPlaces() {
 	if d := r.tableCfg.DeepStore; d != nil && strings.HasPrefix(d.URI, r.deepStoreURI()) {
 		line("  %-11s %s/%s/*/*.parquet, as they are backed up", "segments", strings.TrimPrefix(d.URI, "file://"), r.table)
 	}
-	try := "shoal"
+	at := ""
 	if r.cluster.controllerURL != api.DefaultController {
-		try += " --controller " + r.cluster.controllerURL
+		at = "export SHOAL_CONTROLLER=" + r.cluster.controllerURL + "; "
 	}
-	line("  %-11s %s status, %[2]s segments ls %[3]s", "look around", try, r.table)
+	line("  %-11s %s%s status; %[3]s segments ls %[4]s", "look around", at, r.cfg.Program, r.table)
 	for _, name := range r.cluster.idle {
 		line("%s has data here and is not started (--nodes %d): its copies do not count until it is", name, r.cluster.cfg.Nodes)
 	}

@@ -66,6 +66,8 @@ type Config struct {
 	// replicated and backed-up segment.
 	UntilSealed bool
 
+	// Program is how this program was called, for what is told to be typed.
+	Program string
 	// Screen is the terminal that the live view is drawn on; nil: plain lines.
 	Screen *Screen
 	// LogName is where the log goes, to be told; "" is not told.
@@ -143,6 +145,9 @@ func Run(ctx context.Context, cfg Config, out io.Writer, log zerolog.Logger) (re
 	if cfg.Data, err = filepath.Abs(cfg.Data); err != nil {
 		return res, err
 	}
+	if cfg.Program == "" {
+		cfg.Program = "shoal"
+	}
 	r := &run{cfg: cfg, log: log, screen: cfg.Screen, http: &httpx.Client{}}
 	if r.screen == nil {
 		r.screen = PlainScreen(out)
@@ -211,13 +216,14 @@ func (r *run) stop(ctx context.Context, res Result, err error) (Result, error) {
 		r.screen.Line("stopping: nothing is sealed early, nothing is lost")
 	}
 	var lines []int64
+	var closed error
 	if r.producer != nil {
-		lines = r.producer.Lines()
-		err = errors.Join(err, r.producer.Close())
+		lines, closed = r.producer.Lines(), r.producer.Close()
 	}
 	if failed := r.cluster.stop(); failed != nil {
 		err = joinCause(err, failed)
 	}
+	err = errors.Join(err, closed)
 	if res.Stopped && err == nil {
 		r.screen.Line("stopped: %s rows of %s are on disk in %s; the same command goes on from there",
 			count(sum(lines)), r.table, r.cfg.Data)
@@ -228,7 +234,7 @@ func (r *run) stop(ctx context.Context, res Result, err error) (Result, error) {
 // joinCause puts the error of a part of the cluster first: that its calls then
 // fail, everywhere else, says nothing more.
 func joinCause(err, cause error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, cause) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(cause, err) {
 		return cause
 	}
 	return errors.Join(cause, err)

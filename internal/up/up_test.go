@@ -232,6 +232,21 @@ func TestTwoOnOneDirectory(t *testing.T) {
 	}
 }
 
+func TestAPartThatFailsEndsTheRun(t *testing.T) {
+	theirs, ours := Config{Data: t.TempDir(), Nodes: 1}, Config{Data: t.TempDir(), Nodes: 1}
+	if _, out, err := stopAt(t, theirs, "streaming this machine"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// A node that belongs to another cluster.
+	if err := os.Rename(filepath.Join(theirs.Data, "node-1"), filepath.Join(ours.Data, "node-1")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Run(t.Context(), ours, newOutput(""), testLog(t))
+	if err == nil || strings.Count(err.Error(), "belongs to cluster") != 1 || !strings.HasPrefix(err.Error(), "node-1: ") {
+		t.Errorf("got %v; want what node-1 ended with, once", err)
+	}
+}
+
 func TestWhatCannotStart(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
