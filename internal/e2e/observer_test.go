@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,17 +49,27 @@ func (o *observer) await(what string, ok func() (bool, string)) {
 	o.t.Fatalf("waited for %s in vain; last seen: %s", what, state)
 }
 
-// get reads a path of the controller; it must be there.
+// get reads a path of the controller; it must be there, if not at once after a
+// start.
 func (o *observer) get(path string, out any) {
 	o.t.Helper()
-	if err := o.client.Get(context.Background(), path, out); err != nil {
-		o.t.Fatal(err)
-	}
+	o.led(func() error { return o.client.Get(context.Background(), path, out) })
 }
 
 func (o *observer) post(path string, in, out any) {
 	o.t.Helper()
-	if err := o.client.Post(context.Background(), path, in, out); err != nil {
+	o.led(func() error { return o.client.Post(context.Background(), path, in, out) })
+}
+
+// led makes a call that needs a leader once there is one.
+func (o *observer) led(call func() error) {
+	o.t.Helper()
+	var err error
+	o.await("a leader", func() (bool, string) {
+		err = call()
+		return err == nil || !strings.Contains(err.Error(), api.CodeNotLeader), asJSON(nil, err)
+	})
+	if err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -82,6 +93,16 @@ func list[T any](get func(path string, out any) error, path string) ([]T, error)
 	}
 }
 
+// listLed reads all pages of a list of the controller.
+func listLed[T any](o *observer, path string) (all []T) {
+	o.t.Helper()
+	o.led(func() (err error) {
+		all, err = list[T](o.fromController, path)
+		return err
+	})
+	return all
+}
+
 func (o *observer) fromController(path string, out any) error {
 	return o.client.Get(context.Background(), path, out)
 }
@@ -102,11 +123,7 @@ func (o *observer) coverage(table string) (cov meta.TableCoverage, err error) {
 // segments lists the records of a table; committedSegments keeps those that are committed.
 func (o *observer) segments(table string) []api.SegmentView {
 	o.t.Helper()
-	all, err := list[api.SegmentView](o.fromController, "/segments/"+table)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return all
+	return listLed[api.SegmentView](o, "/segments/"+table)
 }
 
 func (o *observer) committedSegments(table string) (out []api.SegmentView) {
@@ -121,11 +138,7 @@ func (o *observer) committedSegments(table string) (out []api.SegmentView) {
 
 func (o *observer) partitions(table string) []api.PartitionView {
 	o.t.Helper()
-	all, err := list[api.PartitionView](o.fromController, "/tables/"+table+"/partitions")
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return all
+	return listLed[api.PartitionView](o, "/tables/"+table+"/partitions")
 }
 
 // committed is how many rows of the table are in segments.

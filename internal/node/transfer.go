@@ -143,7 +143,26 @@ func (n *Node) sealAndPublish(s *meta.Segment, b *segment.Builder, f vfs.File, p
 		return segment.Info{}, errors.Join(err, n.store.Discard(path))
 	}
 	n.copies.storeChanged(s.SegmentKey())
+	n.background.Go(func() { n.forgetDownload(s, sealed.Digest) })
 	return sealed.Info, nil
+}
+
+// forgetDownload removes what a download of a copy left that came about in
+// another way meanwhile. It waits for one that is still under way: no later one
+// begins, as the copy is held.
+func (n *Node) forgetDownload(s *meta.Segment, d segment.Digest) {
+	unlock, err := n.fetching.lock(n.life, s.SegmentKey())
+	if err != nil {
+		return // the next start sweeps it
+	}
+	defer unlock()
+	part, err := n.store.DownloadPath(s.Table, s.Partition, s.Name, d)
+	if err == nil {
+		err = peerdl.Forget(n.fs, part)
+	}
+	if err != nil {
+		n.log.Warn().Err(err).Str("segment", s.Name).Msg("leftovers of a download stay until the next start")
+	}
 }
 
 // uploadTimeout bounds one upload: a minute, and a second for each MiB.
