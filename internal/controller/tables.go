@@ -133,6 +133,7 @@ func (m *Machine) growTable(t *meta.Table) {
 	case t.LastError != "":
 		m.stepTable(t, "", meta.SetTableError(t.ID, ""))
 	case !m.topUp(t):
+		m.tables.work[t.ID].shortSince = 0
 		m.rest(t.ID, listEvery)
 	}
 }
@@ -193,8 +194,7 @@ func (m *Machine) shortOfNodes(w *tableWork, replication int) string {
 	case m.now.Mono-w.shortSince <= placeWait:
 		return fmt.Sprintf("%d of %d nodes that are UP are catching up with the metadata", up-ready, up)
 	}
-	w.shortSince = 0
-	return ""
+	return "" // it has waited for long enough, for all of its new partitions
 }
 
 // nodeReady gives a node that was not ready before to the tables that have too few,

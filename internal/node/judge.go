@@ -83,8 +83,9 @@ func (m *Machine) leftover(k meta.SegmentKey) Action {
 
 // surplus is the next file to go of a committed segment: a build that differs, or
 // a damaged copy. It may hold the only good bytes there are, so it stays until
-// the committed ones are elsewhere and twice in all, or verified in the deep
-// store (DESIGN §4.5), by an image that is not of another time.
+// the committed ones are there twice, of which this node's own can be one, or
+// verified in the deep store (DESIGN §4.5), by an image that is not of another
+// time.
 func (m *Machine) surplus(k meta.SegmentKey, s *meta.Segment) Action {
 	if !m.caughtUp || m.claimed[k] {
 		return nil
@@ -94,16 +95,13 @@ func (m *Machine) surplus(k meta.SegmentKey, s *meta.Segment) Action {
 		return nil
 	}
 	counted := meta.CountedCopies(m.image, s)
-	elsewhere, all := 0, 0
+	copies := 0
 	for _, l := range counted.Nodes {
-		if l.Node != m.cfg.Node {
-			elsewhere++
-		}
 		if l.Node != m.cfg.Node || m.holds(k, s.Digest) {
-			all++
+			copies++
 		}
 	}
-	if len(counted.DeepStore) == 0 && (elsewhere < 1 || all < 2) {
+	if copies < 2 && len(counted.DeepStore) == 0 {
 		return nil
 	}
 	return Remove{Held: m.held[k][i], Why: "it is not the committed file, and enough copies of that exist"}
