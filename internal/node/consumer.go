@@ -83,11 +83,13 @@ func (c *consumer) post(do func()) { c.calls <- do }
 func (c *consumer) imageChanged() { notify(c.changed) }
 
 // work consumes until ctx ends, or until nothing of the partition is this
-// node's to consume; then it reports true.
-func (c *consumer) work(ctx context.Context) (over bool) {
+// node's to consume.
+func (c *consumer) work(ctx context.Context) {
 	defer c.stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	always := make(chan struct{}) // ready whenever it is waited for
+	close(always)
 	c.review(ctx)
 	for {
 		more := false
@@ -97,31 +99,24 @@ func (c *consumer) work(ctx context.Context) (over bool) {
 		c.sweep()
 		c.publish()
 		if len(c.runs) == 0 && !c.wanted() {
-			return true
+			return
 		}
+		var again <-chan struct{}
 		if more {
-			select {
-			case <-ctx.Done():
-				return false
-			case do := <-c.calls:
-				do()
-			case <-c.changed:
-				c.review(ctx)
-			default:
-			}
-			c.tick()
-			continue
+			again = always
+		} else {
+			timer.Reset(c.untilTimer())
 		}
-		timer.Reset(c.untilTimer())
 		select {
 		case <-ctx.Done():
-			return false
+			return
 		case do := <-c.calls:
 			do()
 		case <-c.changed:
 			c.review(ctx)
 		case <-c.feedSignal():
 		case <-timer.C:
+		case <-again:
 		}
 		c.tick()
 	}
