@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -154,23 +153,15 @@ func (c *Controller) table(r *http.Request) (*meta.Image, *meta.Table, error) {
 	name := chi.URLParam(r, "table")
 	t := im.TableByName(name)
 	if t == nil {
-		return nil, nil, httpx.Errorf(http.StatusNotFound, api.CodeTableNotFound, "no table %q", clip(name))
+		return nil, nil, httpx.Errorf(http.StatusNotFound, api.CodeTableNotFound, "no table %q", httpx.OneLine(name))
 	}
 	return im, t, nil
-}
-
-// clip keeps names from outside short in messages.
-func clip(s string) string {
-	if len(s) > 200 {
-		return strings.ToValidUTF8(s[:200], "") + "…"
-	}
-	return s
 }
 
 func parseID(r *http.Request, param string) (uuid.UUID, error) {
 	id, err := uuid.Parse(chi.URLParam(r, param))
 	if err != nil {
-		return id, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not an id", clip(chi.URLParam(r, param)))
+		return id, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not an id", httpx.OneLine(chi.URLParam(r, param)))
 	}
 	return id, nil
 }

@@ -27,7 +27,7 @@ func (c *Controller) register(w http.ResponseWriter, r *http.Request) error {
 	}
 	if ours := im.Cluster().ID; in.ClusterID != ours && in.ClusterID != [16]byte{} {
 		return httpx.Errorf(http.StatusConflict, api.CodeOtherCluster,
-			"node %s belongs to cluster %s; this is cluster %s", clip(in.Node), in.ClusterID, ours)
+			"node %s belongs to cluster %s; this is cluster %s", httpx.OneLine(in.Node), in.ClusterID, ours)
 	}
 	var incarnation int64
 	res, err := c.submit(r.Context(), meta.RegisterNode(meta.Registration{
@@ -50,14 +50,14 @@ func (c *Controller) checkNodeURL(raw, remote string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "url %q is not an http URL without a path", clip(raw))
+		return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "url %q is not an http URL without a path", httpx.OneLine(raw))
 	}
 	host := u.Hostname()
 	if slices.Contains(c.cfg.NodeHosts, host) || isOwnHost(host, remote) {
 		return nil
 	}
 	return httpx.Errorf(http.StatusForbidden, api.CodeURLNotAllowed,
-		"url %q is not of the host that registers it (%s) nor of one that the controller allows (--node-hosts)", clip(raw), remote)
+		"url %q is not of the host that registers it (%s) nor of one that the controller allows (--node-hosts)", httpx.OneLine(raw), remote)
 }
 
 // isOwnHost reports whether host is the address that the connection came from.
@@ -113,7 +113,7 @@ func (r Refusal) http(node string) error {
 	case RefuseNotLeader:
 		return ErrNotLeading
 	case RefuseStaleIncarnation:
-		return httpx.Errorf(http.StatusConflict, api.CodeStaleIncarnation, "node %s has another incarnation or store by now; register again", clip(node))
+		return httpx.Errorf(http.StatusConflict, api.CodeStaleIncarnation, "node %s has another incarnation or store by now; register again", httpx.OneLine(node))
 	}
 	return httpx.Errorf(http.StatusServiceUnavailable, "OUTCOME_UNKNOWN", "the change may or may not have been made; report again")
 }

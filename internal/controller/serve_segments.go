@@ -40,7 +40,7 @@ const (
 
 func parseFilter(q url.Values) (f filter, err error) {
 	bad := func(name string) error {
-		return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%s=%s is not understood", name, clip(q.Get(name)))
+		return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%s=%s is not understood", name, httpx.OneLine(q.Get(name)))
 	}
 	if s := q.Get("partition"); s != "" {
 		n, err := strconv.ParseInt(s, 10, 32)
@@ -161,11 +161,11 @@ func (c *Controller) segment(r *http.Request) (*meta.Image, *meta.Table, *meta.S
 	raw := chi.URLParam(r, "segment")
 	name, err := segment.ParseName(raw)
 	if err != nil {
-		return nil, nil, nil, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not the name of a segment", clip(raw))
+		return nil, nil, nil, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not the name of a segment", httpx.OneLine(raw))
 	}
 	s := im.Segment(meta.SegmentKey{Table: t.ID, Partition: name.Partition, Seq: name.Seq})
 	if s == nil || s.Name != raw {
-		return nil, nil, nil, httpx.Errorf(http.StatusNotFound, api.CodeSegmentNotFound, "table %q has no segment %q", t.Name, clip(raw))
+		return nil, nil, nil, httpx.Errorf(http.StatusNotFound, api.CodeSegmentNotFound, "table %q has no segment %q", t.Name, httpx.OneLine(raw))
 	}
 	return im, t, s, nil
 }
@@ -182,7 +182,7 @@ func (c *Controller) redirectToSegment(w http.ResponseWriter, r *http.Request) e
 	for _, src := range meta.Sources(im, s, meta.PeersFirst, "") {
 		if src.Node != "" {
 			w.Header().Set("Cache-Control", "no-store")
-			http.Redirect(w, r, segmentURL(src.URL, t.Name, s.Name), http.StatusTemporaryRedirect)
+			http.Redirect(w, r, src.URL+api.SegmentPath(t.Name, s.Name), http.StatusTemporaryRedirect)
 			return nil
 		}
 	}
@@ -222,7 +222,7 @@ func (c *Controller) life(ctx context.Context, im *meta.Image, t *meta.Table, s 
 		}
 		wg.Go(func() {
 			var events []api.SegmentEvent
-			if err := c.nodes.GetJSON(ctx, segmentURL(n.URL, t.Name, s.Name)+"/events", &events); err != nil {
+			if err := c.nodes.GetJSON(ctx, n.URL+api.SegmentPath(t.Name, s.Name, "events"), &events); err != nil {
 				events = []api.SegmentEvent{{At: time.Now().UTC(), Node: n.ID, What: "asked for its events", Error: err.Error()}}
 			}
 			mu.Lock()

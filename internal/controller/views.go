@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"net/url"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/api"
@@ -88,12 +87,7 @@ func sourceView(t *meta.Table, s *meta.Segment, src meta.Source) api.SourceView 
 	if src.URI != "" {
 		return api.SourceView{URL: src.URI}
 	}
-	return api.SourceView{Node: src.Node, Zone: src.Zone, URL: segmentURL(src.URL, t.Name, s.Name)}
-}
-
-// segmentURL is where a node serves a segment.
-func segmentURL(node, table, segment string) string {
-	return node + "/segments/" + url.PathEscape(table) + "/" + url.PathEscape(segment)
+	return api.SourceView{Node: src.Node, Zone: src.Zone, URL: src.URL + api.SegmentPath(t.Name, s.Name)}
 }
 
 func nodeView(im *meta.Image, n *meta.Node, seen NodeSeen) api.NodeView {

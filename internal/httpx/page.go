@@ -30,7 +30,7 @@ func Page[T any](r *http.Request, items iter.Seq[T], key func(T) string) (List[T
 	if s := query.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > MaxLimit {
-			return page, Errorf(http.StatusBadRequest, CodeInvalidRequest, "limit=%s is not a number from 1 to %d", oneLine(s), MaxLimit)
+			return page, Errorf(http.StatusBadRequest, CodeInvalidRequest, "limit=%s is not a number from 1 to %d", OneLine(s), MaxLimit)
 		}
 		limit = n
 	}

@@ -81,7 +81,7 @@ func readError(res *http.Response) *Error {
 			}
 		}
 	} else {
-		e.Message = oneLine(string(body))
+		e.Message = OneLine(string(body))
 	}
 	if e.Code == "" {
 		e.Code = "HTTP_" + strconv.Itoa(e.Status)
@@ -92,8 +92,8 @@ func readError(res *http.Response) *Error {
 	return e
 }
 
-// oneLine makes foreign text fit for a message: printable, short, one line.
-func oneLine(s string) string {
+// OneLine makes foreign text fit for a message: printable, short, one line.
+func OneLine(s string) string {
 	const most = 200
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,16 +90,16 @@ func checkLength(f vfs.File, h segment.Held) error {
 func (n *Node) path(table, name string) (*meta.Segment, error) {
 	parsed, err := segment.ParseName(name)
 	if err != nil {
-		return nil, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not the name of a segment", clip(name))
+		return nil, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%q is not the name of a segment", httpx.OneLine(name))
 	}
 	im := n.currentImage()
 	t := im.TableByName(table)
 	if t == nil {
-		return nil, httpx.Errorf(http.StatusNotFound, api.CodeTableNotFound, "no table %q", clip(table))
+		return nil, httpx.Errorf(http.StatusNotFound, api.CodeTableNotFound, "no table %q", httpx.OneLine(table))
 	}
 	s := im.Segment(meta.SegmentKey{Table: t.ID, Partition: parsed.Partition, Seq: parsed.Seq})
 	if s == nil || s.Name != name {
-		return nil, httpx.Errorf(http.StatusNotFound, api.CodeSegmentNotFound, "table %q has no segment %q", t.Name, clip(name))
+		return nil, httpx.Errorf(http.StatusNotFound, api.CodeSegmentNotFound, "table %q has no segment %q", t.Name, httpx.OneLine(name))
 	}
 	return s, nil
 }
@@ -259,16 +258,3 @@ func (n *Node) ready(w http.ResponseWriter, _ *http.Request) error {
 // readyMax is how long a node without an answer of a leader still calls itself
 // ready: after that it is DOWN to the others.
 const readyMax = 10 * time.Second
-
-// clip keeps names from outside short in messages.
-func clip(s string) string {
-	if len(s) > 200 {
-		return strings.ToValidUTF8(s[:200], "") + "…"
-	}
-	return s
-}
-
-// segmentURL is where a node serves a segment.
-func segmentURL(node, table, segment string) string {
-	return node + "/segments/" + url.PathEscape(table) + "/" + url.PathEscape(segment)
-}

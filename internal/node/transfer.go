@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoalstore/shoal/deepstore"
+	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/peerdl"
@@ -98,7 +99,7 @@ func (n *Node) sources(im *meta.Image, s *meta.Segment) []peerdl.Source {
 	for _, src := range meta.Sources(im, s, policy, n.cfg.ID) {
 		p := peerdl.Source{Name: src.Node, Zone: src.Zone}
 		if src.Node != "" {
-			p.URL = segmentURL(src.URL, t.Name, s.Name)
+			p.URL = src.URL + api.SegmentPath(t.Name, s.Name)
 		} else {
 			object, err := n.object(store, src.URI)
 			if err != nil {
