@@ -290,8 +290,9 @@ func TestStreamThatIsNotThere(t *testing.T) {
 		return err == nil && tv.State == meta.TableActive && tv.LastError == "", asJSON(tv, err)
 	})
 
-	// And the stream is gone for a while: the coverage says so, and nothing else
-	// is the worse for it.
+	// And it is gone for a while: the coverage says so. The nodes are stopped
+	// meanwhile, because a reader that finds it gone stops for good.
+	f.stopNodes()
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -301,5 +302,6 @@ func TestStreamThatIsNotThere(t *testing.T) {
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
+	f.startNodes()
 	f.prove("later", p)
 }

@@ -53,6 +53,18 @@ func TestAllCachesWiped(t *testing.T) {
 			return err == nil, asJSON(nil, err)
 		})
 	}
+	// A report of this incarnation, before there is anything new to report, is
+	// the one that confirms what is held.
+	f.await("each node's confirmation of what it holds", func() (bool, string) {
+		views, err := f.nodeViews()
+		confirmed := 0
+		for _, v := range views {
+			if v.LocationsSeq > 0 {
+				confirmed++
+			}
+		}
+		return err == nil && confirmed == 3, asJSON(views, err)
+	})
 	p.add(200) // and it goes on
 	f.prove("events", p)
 
