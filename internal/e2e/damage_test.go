@@ -156,6 +156,43 @@ func TestEveryCopyDamaged(t *testing.T) {
 	f.checkHistory()
 }
 
+// TestDamageDoesNotSpread: a node with an empty disk fetches everything while one
+// of its two peers has a flipped bit in each of its copies and does not know.
+// What it installs is right all the same.
+func TestDamageDoesNotSpread(t *testing.T) {
+	t.Parallel()
+	f, _ := startFleet(t, fleetOptions{})
+	p := newProducer(t, f.streamRoot(), "events", 1)
+	f.createTable("events", nil)
+	p.add(650)
+	f.awaitCommitted("events", 600)
+	f.awaitReplicated("events")
+	bad, fresh, segments := f.nodes[0], f.nodes[2], f.committedSegments("events")
+	for _, s := range segments {
+		flip(t, f.copyOf(bad, s, ".parquet"), 0.4)
+	}
+	fresh.kill()
+	if err := os.RemoveAll(fresh.data()); err != nil {
+		t.Fatal(err)
+	}
+	fresh.start()
+	f.await(fresh.name+" in with its new store", func() (bool, string) {
+		items, err := f.inventory(fresh.url)
+		return err == nil && len(items) >= len(segments), asJSON(items, err)
+	})
+	for _, s := range segments {
+		f.awaitMended(fresh, s)
+	}
+	for _, s := range segments {
+		if ok, _ := f.verify(bad, s); ok {
+			t.Errorf("%s verified a damaged copy of %s", bad.name, s.Name)
+		}
+		f.awaitMended(bad, s)
+	}
+	f.prove("events", p)
+	f.checkHistory()
+}
+
 // copyOf is the file of a node's copy; each segment of these tests has one.
 func (f *fleet) copyOf(n *process, s api.SegmentView, ext string) string {
 	f.t.Helper()

@@ -82,6 +82,17 @@ func TestDirectoriesThatAreNotTheirs(t *testing.T) {
 	replaceFile(t, log, content)
 	ctl.start()
 
+	t.Log("a controller whose stream root is not there")
+	rootless := *ctl.role.Controller
+	rootless.Data, rootless.Listen, rootless.StreamRoot = filepath.Join(f.dir, "rootless"), freeAddr(t), filepath.Join(f.dir, "nowhere")
+	alone := f.process(t, "rootless-controller", role{Controller: &rootless})
+	alone.start()
+	err := request(t, "POST", alone.url+"/tables", `{"name": "x", "stream": {"path": "x"}}`)
+	if err == nil || !namesAll(err.Error(), "INVALID_CONFIG", "stream.path", rootless.StreamRoot) {
+		t.Errorf("a table without a stream root: %v; want it to name %s", err, rootless.StreamRoot)
+	}
+	alone.stop()
+
 	t.Log("a process whose address is taken")
 	taken := *node.role.Node
 	taken.Data, taken.ID, taken.Listen = filepath.Join(f.dir, "taken"), "taken", strings.TrimPrefix(ctl.url, "http://")
