@@ -251,6 +251,7 @@ func (c *consumer) attach(r *run, offset int64) {
 	if c.feed != nil {
 		c.feed.skipTo(offset)
 		if !c.feed.standsAt(offset) {
+			c.rollOver.blocked -= c.feed.blockedFor() // the next feed counts from zero
 			c.feed.close()
 			c.feed = nil
 		}
@@ -271,7 +272,11 @@ func (c *consumer) handOver(r *run) {
 	if !r.private {
 		r.feed = nil
 	}
-	if c.feed != nil {
+	c.beginRollOver()
+}
+
+func (c *consumer) beginRollOver() {
+	if c.feed != nil && !c.rollOver.under {
 		c.rollOver = rollOver{under: true, blocked: c.feed.blockedFor()}
 	}
 }

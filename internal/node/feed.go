@@ -10,10 +10,16 @@ import (
 	"github.com/shoalstore/shoal/stream"
 )
 
-// feedBytes bounds what a feed holds of rows that were fetched and not taken.
-// It is what lets the reader go on through a roll-over: at 100 MB/s, a third of
-// a second.
-const feedBytes = 32 << 20
+// What a feed holds of rows that were fetched and not taken, in bytes. While a
+// segment takes rows a little is enough to keep reader and builder apart. While
+// the segment changes nobody takes rows, and the reader goes on into the rest:
+// at 100 MB/s, for a quarter of a second. Were it all used in normal times, a
+// consumer with a backlog would meet each roll-over with a full buffer, and stop
+// reading.
+const (
+	feedSteady   = 8 << 20
+	feedRollOver = 32 << 20
+)
 
 // rowOverhead is what a waiting row costs beside its bytes, about.
 const rowOverhead = 100
@@ -36,7 +42,9 @@ type feed struct {
 	taken   int64  // everything below it is taken, or never was
 	epoch   string // of the stream, as last read
 	err     error  // why it ended
+	limit   int64  // of bytes
 	blocked time.Duration
+	since   time.Time // when the reader began to wait for room; zero while it does not
 }
 
 // startFeed opens the partition at offset and begins to read. Errors, also of
@@ -46,7 +54,7 @@ func startFeed(ctx context.Context, src stream.Source, partition int32, offset i
 	f := &feed{
 		cancel: cancel, done: make(chan struct{}),
 		signal: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		next: offset, end: offset, taken: offset,
+		next: offset, end: offset, taken: offset, limit: feedSteady,
 	}
 	go func() {
 		defer close(f.done)
@@ -88,26 +96,40 @@ func (f *feed) add(b stream.Batch) {
 
 // waitForRoom waits while the buffer is full.
 func (f *feed) waitForRoom(ctx context.Context) error {
-	var since time.Time
-	for {
-		f.mu.Lock()
-		full := f.bytes >= feedBytes
-		if !full && !since.IsZero() {
-			f.blocked += time.Since(since)
-		}
-		f.mu.Unlock()
-		if !full {
-			return nil
-		}
-		if since.IsZero() {
-			since = time.Now()
-		}
+	for f.stillFull() {
 		select {
 		case <-f.room:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return nil
+}
+
+// allow says how much the feed may hold from now on.
+func (f *feed) allow(bytes int64) {
+	f.mu.Lock()
+	more := bytes > f.limit
+	f.limit = bytes
+	f.mu.Unlock()
+	if more {
+		notify(f.room)
+	}
+}
+
+// stillFull reports whether there is no room, and keeps the time of it.
+func (f *feed) stillFull() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	full := f.bytes >= f.limit
+	switch {
+	case full && f.since.IsZero():
+		f.since = time.Now()
+	case !full && !f.since.IsZero():
+		f.blocked += time.Since(f.since)
+		f.since = time.Time{}
+	}
+	return full
 }
 
 func (f *feed) fail(err error) {
@@ -194,11 +216,16 @@ func (f *feed) state() (end int64, epoch string, err error) {
 	return f.end, f.epoch, f.err
 }
 
-// blockedFor is how long the reader has waited for room so far.
+// blockedFor is how long the reader has waited for room so far. A wait that is
+// under way counts: one that a roll-over causes ends only after it, when the
+// successor takes the first rows.
 func (f *feed) blockedFor() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.blocked
+	if f.since.IsZero() {
+		return f.blocked
+	}
+	return f.blocked + time.Since(f.since)
 }
 
 // close ends the reader and waits for it.

@@ -234,8 +234,19 @@ func (r *run) pump() (more bool) {
 		r.step(commit.ReaderFailed{Error: err.Error()})
 		return false
 	}
-	if r.feed == nil || r.builder == nil || !r.m.Consuming() {
+	if r.feed == nil {
 		return false
+	}
+	if r.builder == nil || !r.m.Consuming() {
+		r.feed.allow(feedRollOver)
+		if !r.private {
+			r.c.beginRollOver()
+		}
+		return false
+	}
+	r.feed.allow(feedSteady)
+	if !r.private {
+		r.c.rollOver = rollOver{} // told to catch up: it goes on
 	}
 	rows := r.feed.peek()
 	if !r.sameStream() {
