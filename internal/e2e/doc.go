@@ -4,7 +4,7 @@
 //
 // What a test of one package can show is shown there. Here is what only shows
 // when all of it runs: processes that die by SIGKILL at any moment
-// (kill_test.go), bytes that are gone or could be taken for gone
+// (kill_test.go) or are paused (pause_test.go), bytes that are gone or could be taken for gone
 // (deletions_test.go), bytes that are not what they should be (damage_test.go),
 // and whatever people and disks hand in (badinput_test.go, directory_test.go,
 // diskfull_linux_test.go).
