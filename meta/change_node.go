@@ -21,6 +21,15 @@ type Registration struct {
 // nodeID is the grammar of node ids: they are path elements and URL parts.
 var nodeID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 
+// CheckNodeID returns a *Refusal if no node can be called so.
+func CheckNodeID(id string) error {
+	if !nodeID.MatchString(id) {
+		return refusal(CodeInvalidNode,
+			"node id %q is not 1 to 128 letters, digits, '_', '.', '-' that begin and end with a letter or digit", plain(id))
+	}
+	return nil
+}
+
 // RegisterNode makes the node UP (one that is DRAINING stays so). The same boot
 // keeps its incarnation, another gets the next; with a new store, the locations
 // in the old one stop counting. An id that is not DOWN belongs to its store:
@@ -29,8 +38,8 @@ var nodeID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?
 // The incarnation is stored in *incarnation when the function is evaluated.
 func RegisterNode(r Registration, incarnation *int64) Func {
 	return func(im *Image, now int64) (Change, error) {
-		if !nodeID.MatchString(r.ID) {
-			return refuse(CodeInvalidNode, "node id %q is not of letters, digits, '_', '.', '-'", r.ID)
+		if err := CheckNodeID(r.ID); err != nil {
+			return Change{}, err
 		}
 		if r.StoreID == (uuid.UUID{}) || r.BootID == (uuid.UUID{}) || r.URL == "" {
 			return refuse(CodeInvalidNode, "node %s needs a URL, a store id and a boot id", r.ID)

@@ -1,6 +1,7 @@
 package meta_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -61,6 +62,7 @@ func TestARegistrationThatSaysNonsenseIsRefused(t *testing.T) {
 	}{
 		"no id":          {meta.CodeInvalidNode, func(r *meta.Registration) { r.ID = "" }},
 		"a path":         {meta.CodeInvalidNode, func(r *meta.Registration) { r.ID = "../n1" }},
+		"a long id":      {meta.CodeInvalidNode, func(r *meta.Registration) { r.ID = strings.Repeat("n", 129) }},
 		"no URL":         {meta.CodeInvalidNode, func(r *meta.Registration) { r.URL = "" }},
 		"no store":       {meta.CodeInvalidNode, func(r *meta.Registration) { r.StoreID = uuid.UUID{} }},
 		"no boot":        {meta.CodeInvalidNode, func(r *meta.Registration) { r.BootID = uuid.UUID{} }},

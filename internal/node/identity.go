@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/meta"
 )
 
 // formatVersion is that of a node's data directory.
@@ -40,8 +41,12 @@ func readIdentity(fsys vfs.FS) (*identity, error) {
 	if err := json.Unmarshal(data, &id); err != nil {
 		return nil, fmt.Errorf("node: %s in %s is not readable: %w", identityFile, fsys, err)
 	}
-	if id.FormatVersion > formatVersion {
+	switch {
+	case id.FormatVersion > formatVersion:
 		return nil, fmt.Errorf("node: data directory %s has format version %d; this program knows up to %d", fsys, id.FormatVersion, formatVersion)
+	case id.FormatVersion < 1 || id.StoreID == uuid.Nil || meta.CheckNodeID(id.NodeID) != nil:
+		return nil, fmt.Errorf("node: %s in %s is not a node's identity: it has node %q, store %s and format version %d",
+			identityFile, fsys, id.NodeID, id.StoreID, id.FormatVersion)
 	}
 	return &id, nil
 }
@@ -65,6 +70,9 @@ func settleIdentity(found *identity, wantID string, storeID uuid.UUID, dir strin
 	if found == nil {
 		if wantID == "" {
 			wantID = "node-" + uuid.NewString()[:8]
+		}
+		if err := meta.CheckNodeID(wantID); err != nil { // before the directory remembers it
+			return identity{}, false, fmt.Errorf("node: %w", err)
 		}
 		return identity{NodeID: wantID, StoreID: storeID, FormatVersion: formatVersion}, false, nil
 	}
