@@ -713,3 +713,14 @@ func TestReplacedStoreWithdrawsWhatIsListedInTheOldOne(t *testing.T) {
 	b.show()
 	b.want("report 2 add 0/0", holds(k, good(s)))
 }
+
+func TestCopyInANewStoreTakesThePlaceOfTheOneInTheOld(t *testing.T) {
+	b := newRig(t)
+	s := b.commit(0)
+	b.down("me")
+	var incarnation int64
+	b.log.Do(t, meta.RegisterNode(meta.Registration{ID: "me", URL: "http://me", StoreID: metatest.ID("new disk"), BootID: uuid.New()}, &incarnation))
+	b.m = NewMachine(MachineConfig{Node: "me", StoreID: metatest.ID("new disk")}, []segment.Held{good(s)})
+	b.show()
+	b.want("report 1 add 0/0", b.register())
+}
