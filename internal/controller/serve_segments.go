@@ -3,11 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,103 +15,6 @@ import (
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/segment"
 )
-
-// filter is the query of GET /segments/{t}. Ranges are [from, to); a segment
-// matches if it has any of them.
-type filter struct {
-	partition            *int32
-	status               meta.SegmentStatus
-	fromOffset, toOffset *int64
-	fromTime, toTime     *int64 // ms
-	problem              string
-}
-
-// The values of ?problem=.
-const (
-	problemAny             = "any"
-	problemSingleCopy      = "singleCopy"
-	problemUnderReplicated = "underReplicated"
-	problemNotInDeepStore  = "notInDeepStore"
-	problemError           = "error"
-)
-
-func parseFilter(q url.Values) (f filter, err error) {
-	bad := func(name string) error {
-		return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%s=%s is not understood", name, httpx.OneLine(q.Get(name)))
-	}
-	if s := q.Get("partition"); s != "" {
-		n, err := strconv.ParseInt(s, 10, 32)
-		if err != nil || n < 0 {
-			return f, bad("partition")
-		}
-		p := int32(n)
-		f.partition = &p
-	}
-	switch f.status = meta.SegmentStatus(q.Get("status")); f.status {
-	case "", meta.SegmentInProgress, meta.SegmentDone, meta.SegmentLost:
-	default:
-		return f, bad("status")
-	}
-	switch f.problem = q.Get("problem"); f.problem {
-	case "", problemAny, problemSingleCopy, problemUnderReplicated, problemNotInDeepStore, problemError:
-	default:
-		return f, bad("problem")
-	}
-	for name, into := range map[string]**int64{"fromOffset": &f.fromOffset, "toOffset": &f.toOffset} {
-		if s := q.Get(name); s != "" {
-			n, err := strconv.ParseInt(s, 10, 64)
-			if err != nil {
-				return f, bad(name)
-			}
-			*into = &n
-		}
-	}
-	for name, into := range map[string]**int64{"fromTime": &f.fromTime, "toTime": &f.toTime} {
-		if s := q.Get(name); s != "" {
-			t, err := time.Parse(time.RFC3339, s)
-			if err != nil {
-				return f, bad(name)
-			}
-			ms := t.UnixMilli()
-			*into = &ms
-		}
-	}
-	return f, nil
-}
-
-// matches reports whether the segment is asked for.
-func (f *filter) matches(im *meta.Image, s *meta.Segment) bool {
-	open := s.Status == meta.SegmentInProgress // its end is not known: it may have anything
-	switch {
-	case f.partition != nil && s.Partition != *f.partition,
-		f.status != "" && s.Status != f.status,
-		f.fromOffset != nil && !open && s.End <= *f.fromOffset,
-		f.toOffset != nil && s.Start >= *f.toOffset,
-		f.fromTime != nil && !open && (s.MaxTimestamp == segment.NoTimestamp || s.MaxTimestamp < *f.fromTime),
-		f.toTime != nil && !open && (s.MinTimestamp == segment.NoTimestamp || s.MinTimestamp >= *f.toTime):
-		return false
-	}
-	single := meta.IsSingleCopy(im, s)
-	under := isUnderReplicated(im, s)
-	failing := s.LastError != nil || s.Status == meta.SegmentLost
-	away := false
-	if cfg := im.CurrentConfig(s.Table); cfg != nil && cfg.DeepStore != nil {
-		away = s.Status == meta.SegmentDone && !s.DeepStoreVerified()
-	}
-	switch f.problem {
-	case problemAny:
-		return single || under || failing || away
-	case problemSingleCopy:
-		return single
-	case problemUnderReplicated:
-		return under
-	case problemNotInDeepStore:
-		return away
-	case problemError:
-		return failing
-	}
-	return true
-}
 
 func (c *Controller) listSegments(w http.ResponseWriter, r *http.Request) error {
 	im, t, err := c.table(r)
@@ -134,21 +34,6 @@ func (c *Controller) listSegments(w http.ResponseWriter, r *http.Request) error 
 		out.Items = append(out.Items, segmentView(im, t, s))
 	}
 	return httpx.WriteJSON(w, http.StatusOK, out)
-}
-
-// of yields the table's segments that match, in order.
-func (f *filter) of(im *meta.Image, t *meta.Table) iter.Seq[*meta.Segment] {
-	all := im.TableSegments(t.ID)
-	if f.partition != nil {
-		all = im.Segments(t.ID, *f.partition)
-	}
-	return func(yield func(*meta.Segment) bool) {
-		for s := range all {
-			if f.matches(im, s) && !yield(s) {
-				return
-			}
-		}
-	}
 }
 
 // segment finds the segment of a path. Its name says where to look, and must be
