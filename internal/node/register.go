@@ -17,6 +17,7 @@ import (
 // whoever needs it.
 const (
 	heartbeatEvery   = 2 * time.Second
+	catchUpEvery     = 200 * time.Millisecond // instead, until what was there at the registration is applied
 	heartbeatTimeout = 5 * time.Second
 	registerRetryMin = 200 * time.Millisecond
 	registerRetryMax = 5 * time.Second
@@ -37,7 +38,7 @@ type standing struct {
 // beat keeps the node registered and alive until ctx ends. It returns an error
 // only when the cluster refuses the node for good.
 func (n *Node) beat(ctx context.Context) error {
-	wait := registerRetryMin
+	wait, goal := registerRetryMin, int64(0)
 	for ctx.Err() == nil {
 		if !n.isRegistered() {
 			err := n.register(ctx)
@@ -52,13 +53,18 @@ func (n *Node) beat(ctx context.Context) error {
 				wait = min(2*wait, registerRetryMax)
 				continue
 			}
-			wait = registerRetryMin
+			wait, goal = registerRetryMin, n.highWatermark()
 		}
+		applied := n.currentImage().Next()
 		if err := n.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			n.heardOf(err)
 			n.log.Warn().Err(err).Msg("heartbeat not answered")
 		}
-		pause(ctx, heartbeatEvery)
+		if applied < goal { // it gets work once it has caught up, and says so soon
+			pause(ctx, catchUpEvery)
+		} else {
+			pause(ctx, heartbeatEvery)
+		}
 	}
 	return nil
 }
@@ -172,6 +178,12 @@ func (n *Node) isRegistered() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.standing.registered
+}
+
+func (n *Node) highWatermark() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.standing.highWatermark
 }
 
 func (n *Node) incarnation() int64 {
