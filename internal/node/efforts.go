@@ -69,6 +69,12 @@ func (t *try) soon() {
 	}
 }
 
+// failed puts the next try off.
+func (t *try) failed(now, most time.Duration) {
+	t.wait = min(max(2*t.wait, tryMin), most)
+	t.due = now + t.wait
+}
+
 func (m *Machine) work(k meta.SegmentKey) *work {
 	w := m.works[k]
 	if w == nil {
@@ -175,11 +181,9 @@ func (m *Machine) done(k meta.SegmentKey, e effort, err error) {
 	t := &w.tries[e]
 	t.running = false
 	if err != nil {
-		t.wait = min(max(2*t.wait, tryMin), paces[e].max)
-		t.due = m.now + t.wait
+		t.failed(m.now, paces[e].max)
 	} else {
-		t.wait = 0
-		t.due = m.now + paces[e].again
+		t.wait, t.due = 0, m.now+paces[e].again
 	}
 	m.review(k)
 }

@@ -143,6 +143,7 @@ func (m *Machine) registered(ev Registered) {
 		m.goal = ev.HighWatermark
 	}
 	m.incarnation, m.epoch = ev.Incarnation, ev.Epoch
+	m.reports.retry.soon()
 	m.lookWhetherCaughtUp()
 	m.reviewAll()
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tidwall/btree"
 
@@ -24,6 +25,9 @@ const (
 // reportItems bounds one report. Each item changes a segment's record, and all of
 // them are one batch of the leader's, which is bounded in bytes.
 const reportItems = 500
+
+// A report that got no answer is said again after tryMin, doubling up to this.
+const reportRetryMax = 30 * time.Second
 
 // reports is what the leader is still to be told, and what it was told.
 type reports struct {
@@ -64,7 +68,6 @@ func newReports() reports {
 func (r *reports) begin() {
 	clear(r.told)
 	r.outdated = r.retry.running
-	r.retry.soon()
 }
 
 // want says what is to be told about a segment from now on.
@@ -151,11 +154,10 @@ func (m *Machine) reportDone(ev ReportDone) {
 	r.sent, r.outdated, r.retry.running = meta.LocationReport{}, false, false
 	switch {
 	case heard:
-		r.retry.due, r.retry.wait = 0, 0
+		r.retry.soon()
 		r.most = min(2*r.most, reportItems)
 	case !outdated:
-		r.retry.wait = min(max(2*r.retry.wait, tryMin), paces[fetch].max)
-		r.retry.due = m.now + r.retry.wait
+		r.retry.failed(m.now, reportRetryMax)
 		r.most = max(r.most/2, 1)
 	}
 	if heard && !outdated {
