@@ -26,11 +26,11 @@ run: build ## a local cluster on this machine's telemetry; Ctrl-C stops it, the 
 	$(BIN)/shoal up
 
 test: deps vet ## every test, the independent reader's (DuckDB) included
-	$(GO) test ./...
-	cd internal/duckdbtest && $(GO) test ./...
+	$(GO) test -timeout 30m ./...
+	cd internal/duckdbtest && $(GO) test -timeout 30m ./...
 
 race: deps ## the race detector on the packages with goroutines
-	$(GO) test -race -short $(RACE)
+	$(GO) test -timeout 30m -race -short $(RACE)
 
 vet: ## go vet and gofmt
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above' >&2; exit 1; }

@@ -32,6 +32,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "shoal_peerdl_source_faults_total", Help: "What sources did instead of sending: busy, lie, stall, failure."}, []string{"kind"}),
 	}
+	for _, kind := range []string{"busy", "lie", "stall", "failure"} {
+		m.faults.WithLabelValues(kind) // there before the first one, for alarms
+	}
 	if reg != nil {
 		reg.MustRegister(m.sending, m.sentBytes, m.refused, m.downloads, m.fetchedBytes, m.wastedBytes, m.faults)
 	}

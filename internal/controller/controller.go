@@ -74,6 +74,7 @@ func (c Config) Validate() error {
 // releases what Open took.
 type Controller struct {
 	cfg     Config
+	root    zerolog.Logger // without a component
 	log     zerolog.Logger
 	fs      vfs.FS
 	lock    io.Closer
@@ -105,8 +106,9 @@ func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	root := log
 	log = log.With().Str("component", "controller").Logger()
-	c := &Controller{cfg: cfg, log: log, reg: prometheus.NewRegistry()}
+	c := &Controller{cfg: cfg, root: root, log: log, reg: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())

@@ -2,10 +2,13 @@ package controller
 
 import (
 	"iter"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/api"
@@ -41,6 +44,7 @@ const (
 
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{offsets: everything, times: everything}
+	known := []string{"limit", "after"}
 	for _, p := range []struct {
 		name string
 		read func(string) bool
@@ -53,8 +57,15 @@ func parseFilter(q url.Values) (filter, error) {
 		{"fromTime", readTime(&f.times.from)},
 		{"toTime", readTime(&f.times.to)},
 	} {
+		known = append(known, p.name)
 		if s := q.Get(p.name); s != "" && !p.read(s) {
 			return f, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%s=%s is not understood", p.name, httpx.OneLine(s))
+		}
+	}
+	// A filter that is misspelt must not show everything instead.
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		if !slices.Contains(known, name) {
+			return f, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "no filter %s; there are %s", httpx.OneLine(name), strings.Join(known, ", "))
 		}
 	}
 	return f, nil

@@ -66,7 +66,7 @@ func (e *newerClusterError) Error() string {
 // lead is one leadership: open the log, open an epoch, write until ctx ends or
 // an append fails.
 func (c *Controller) lead(ctx context.Context) (err error) {
-	log, err := metalog.OpenLog(c.fs, metalog.LogOptions{Logger: c.log, Metrics: c.logs})
+	log, err := metalog.OpenLog(c.fs, metalog.LogOptions{Logger: c.root, Metrics: c.logs})
 	if err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (c *Controller) lead(ctx context.Context) (err error) {
 		Leader:    meta.Leader{Epoch: epoch, Term: uuid.New(), Controller: c.cfg.ID, URL: c.url},
 		Clock:     func() int64 { return time.Now().UnixMilli() },
 		Committed: c.shell.news.committed,
-		Logger:    c.log, Metrics: c.logs,
+		Logger:    c.root, Metrics: c.logs,
 	})
-	server := metalog.NewServer(metalog.ServerConfig{Log: log, Logger: c.log})
+	server := metalog.NewServer(metalog.ServerConfig{Log: log, Logger: c.root})
 	// The writer outlives ctx until the machine has laid down its leadership.
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWriting()

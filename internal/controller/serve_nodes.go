@@ -77,10 +77,15 @@ func isOwnHost(host, remote string) bool {
 	return ip == peer || ip.IsLoopback() && peer.IsLoopback()
 }
 
+var errNoNode = httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "node is missing")
+
 func (c *Controller) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	var in api.Heartbeat
 	if err := httpx.ReadJSON(r, maxBody, &in); err != nil {
 		return err
+	}
+	if in.Node == "" {
+		return errNoNode
 	}
 	a, err := c.shell.heartbeat(r.Context(), in)
 	if err != nil {
@@ -96,6 +101,9 @@ func (c *Controller) locations(w http.ResponseWriter, r *http.Request) error {
 	var in meta.LocationReport
 	if err := httpx.ReadJSON(r, maxReportBody, &in); err != nil {
 		return err
+	}
+	if in.Node == "" {
+		return errNoNode
 	}
 	a, err := c.shell.located(r.Context(), in)
 	if err != nil {

@@ -132,6 +132,7 @@ func (n *Node) sendSegment(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	w.Header().Set("Content-Disposition", `attachment; filename="`+segment.FileName(h.Name, h.Digest)+`"`)
 	return peerdl.Serve(w, r, resource{n, h}, n.options(s))
 }
 
