@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -56,17 +57,22 @@ var _ Device = (*Log)(nil)
 // a torn tail is cut off, damage is a *CorruptionError and nothing is changed. What
 // it found is fsynced before it returns, for it may come from a process that was
 // killed before its own fsync.
-func OpenLog(fs vfs.FS, opts LogOptions) (*Log, error) {
+func OpenLog(fsys vfs.FS, opts LogOptions) (*Log, error) {
 	opts.Dir = cmp.Or(opts.Dir, "log")
 	opts.FileBytes = cmp.Or(opts.FileBytes, 16<<20)
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics(nil)
 	}
 	l := &Log{
-		fs: fs, opts: opts, metrics: opts.Metrics, changed: make(chan struct{}),
+		fs: fsys, opts: opts, metrics: opts.Metrics, changed: make(chan struct{}),
 		log: opts.Logger.With().Str("component", "metalog").Logger(),
 	}
-	if err := fs.MkdirAll(opts.Dir, 0o755); err != nil {
+	if _, err := fsys.Stat(opts.Dir); errors.Is(err, fs.ErrNotExist) {
+		if err := l.isFirst(); err != nil {
+			return nil, err
+		}
+	}
+	if err := fsys.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("metalog: %w", err)
 	}
 	bases, err := l.sweep()
@@ -76,7 +82,7 @@ func OpenLog(fs vfs.FS, opts LogOptions) (*Log, error) {
 	if err := l.load(bases); err != nil {
 		return nil, err
 	}
-	if l.active, err = fs.OpenFile(l.last().name, os.O_RDWR, 0); err != nil {
+	if l.active, err = fsys.OpenFile(l.last().name, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("metalog: %w", err)
 	}
 	if err := l.settle(); err != nil {
@@ -115,6 +121,9 @@ func (l *Log) sweep() (bases []int64, err error) {
 // load reads the files and checks that they form one log.
 func (l *Log) load(bases []int64) error {
 	if len(bases) == 0 {
+		if err := l.isFirst(); err != nil {
+			return err
+		}
 		f, err := createLogFile(l.fs, l.opts.Dir, Position{})
 		if err != nil {
 			return err
@@ -146,6 +155,19 @@ func (l *Log) load(bases []int64) error {
 		}
 	}
 	return nil
+}
+
+// isFirst refuses to begin a log where there was one: an epoch is claimed only
+// after the log was made. An empty one in its place would be another cluster.
+func (l *Log) isFirst() error {
+	_, err := l.fs.Stat(EpochFile)
+	switch {
+	case err == nil:
+		return &CorruptionError{File: l.opts.Dir, Reason: "it holds no log, and the file " + EpochFile + " beside it says that it did"}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return fmt.Errorf("metalog: %w", err)
 }
 
 // settle makes what was found on disk durable and nothing more.
@@ -215,7 +237,32 @@ func (l *Log) Append(ctx context.Context, b *meta.Batch) error {
 	if len(payload) > MaxFramePayload {
 		return &BatchTooLargeError{Size: len(payload), Max: MaxFramePayload}
 	}
+	if err := l.inPlace(); err != nil {
+		return err
+	}
 	return l.AppendEntries(ctx, []Entry{{Batch: b, Frame: AppendFrame(nil, payload)}})
+}
+
+// inPlace refuses to append to a file that has lost its name: somebody removed
+// or replaced it under us, and what would go into it, fsync and all, would be
+// gone with the process.
+func (l *Log) inPlace() error {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if l.failed != nil {
+		return l.failed
+	}
+	f := l.last()
+	info, err := l.fs.Stat(f.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return l.fail(fmt.Errorf("%w: %s was removed: %w", ErrPoisoned, f.name, err))
+	case err != nil:
+		return fmt.Errorf("metalog: append to %s: %w", f.name, err)
+	case info.Size() != f.size:
+		return l.fail(fmt.Errorf("%w: %s was changed by another: it has %d bytes, not %d", ErrPoisoned, f.name, info.Size(), f.size))
+	}
+	return nil
 }
 
 // AppendEntries appends batches with the frames they came in, one fsync for all.

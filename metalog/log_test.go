@@ -467,3 +467,55 @@ func FuzzOpenLog(f *testing.F) {
 		wantRange(t, l, 0, l.End())
 	})
 }
+
+// What is appended to a file without a name is gone with the process, so a log
+// that was removed under its writer takes nothing more.
+func TestAppendRefusesALogThatWasRemovedUnderIt(t *testing.T) {
+	for name, harm := range map[string]func(fs vfs.FS, file string) error{
+		"removed":  func(fs vfs.FS, file string) error { return fs.Remove(file) },
+		"replaced": func(fs vfs.FS, file string) error { return vfs.WriteFile(fs, file, []byte("another")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			l := openLog(t, fs, 0)
+			batches := batchesOf(run{1, 3})
+			appendAll(t, l, batches[:2]...)
+			if err := harm(fs, l.last().name); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := l.Append(t.Context(), batches[2]); !errors.Is(err, ErrPoisoned) {
+					t.Errorf("append: %v, want %v", err, ErrPoisoned)
+				}
+			}
+			if l.End() != 2 {
+				t.Errorf("the log ends at %d, want 2", l.End())
+			}
+		})
+	}
+}
+
+// A controller's directory with an epoch and no log has lost its log. An empty
+// one in its place would be another cluster, which every node refuses.
+func TestOpenLogRefusesToBeginAnewWhereAnEpochWasClaimed(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := openLog(t, fs, 0).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ClaimEpoch(fs, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := openLog(t, fs, 0).Close(); err != nil { // the first batch never came: nothing is lost
+		t.Fatal(err)
+	}
+	if err := fs.RemoveAll("log"); err != nil {
+		t.Fatal(err)
+	}
+	var damage *CorruptionError
+	if _, err := OpenLog(fs, LogOptions{}); !errors.As(err, &damage) {
+		t.Errorf("open: %v, want a *CorruptionError", err)
+	}
+	if _, err := fs.Stat("log"); err == nil {
+		t.Error("it made the directory, into which a backup that is moved back would go")
+	}
+}

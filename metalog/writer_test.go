@@ -486,15 +486,15 @@ func TestPowerCutUnderAWriterLosesNothingAnswered(t *testing.T) {
 	var answered []int64
 	for crash := range vfs.CrashPoints(vfs.NewMem(), func(fs vfs.FS) error {
 		answered = nil
-		epoch, err := ClaimEpoch(fs, 0)
-		if err != nil {
-			return err
-		}
 		l, err := OpenLog(fs, LogOptions{FileBytes: 700})
 		if err != nil {
 			return err
 		}
 		defer l.Close()
+		epoch, err := ClaimEpoch(fs, 0)
+		if err != nil {
+			return err
+		}
 		w, stop := startWriter(t, l, epoch, clockAt(5))
 		for n := range int64(6) {
 			if _, err := w.Submit(context.Background(), put(n, 0)); err != nil {
