@@ -136,8 +136,8 @@ func (s *SegmentConfig) validate(faults *config.Faults) {
 
 func (c *CompletionConfig) validate(faults *config.Faults) {
 	oneOf(faults, "completion.mode", c.Mode, CompletionBuild, CompletionDownload)
-	positive(faults, "completion.holdTime", c.HoldTime)
-	positive(faults, "completion.commitTimeout", c.CommitTimeout)
+	within(faults, "completion.holdTime", c.HoldTime, minHoldTime, maxCompletionTime)
+	within(faults, "completion.commitTimeout", c.CommitTimeout, minCommitTimeout, maxCompletionTime)
 }
 
 func (d *DeepStoreConfig) validate(faults *config.Faults, commitTimeout config.Duration) {
@@ -206,6 +206,21 @@ func oneOf[T ~string](faults *config.Faults, field string, value T, allowed ...T
 	}
 	faults.Addf(field, string(value), "must be %s", strings.Join(names, " or "))
 	return false
+}
+
+// The bounds of the completion's times. With a commitTimeout that is over before
+// the committer has asked, every round is lost and nothing is ever committed; a
+// holdTime of nothing is a busy loop; and multiples of both must not overflow.
+const (
+	minHoldTime       = config.Duration(10 * time.Millisecond)
+	minCommitTimeout  = config.Duration(time.Second)
+	maxCompletionTime = config.Duration(24 * time.Hour)
+)
+
+func within(faults *config.Faults, field string, value, least, most config.Duration) {
+	if value < least || value > most {
+		faults.Addf(field, value, "must be from %v to %v", least, most)
+	}
 }
 
 func positive[T ~int64](faults *config.Faults, field string, value T) {
