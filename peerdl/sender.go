@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/httpx"
@@ -67,7 +68,8 @@ func (s *sender) failure(r *http.Request) error {
 	switch {
 	case s.short:
 		return errShort
-	case s.err == nil, r.Context().Err() != nil, errors.Is(s.err, os.ErrDeadlineExceeded), errors.Is(s.err, http.ErrBodyNotAllowed):
+	case s.err == nil, r.Context().Err() != nil, errors.Is(s.err, os.ErrDeadlineExceeded), errors.Is(s.err, http.ErrBodyNotAllowed),
+		errors.Is(s.err, syscall.EPIPE), errors.Is(s.err, syscall.ECONNRESET): // seen before the context knows
 		return nil
 	}
 	return s.err
