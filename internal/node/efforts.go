@@ -91,7 +91,7 @@ func (m *Machine) review(k meta.SegmentKey) {
 	if w == nil {
 		w = &work{}
 	}
-	m.reports.want(k, n.tell, n.digest)
+	m.reports.want(k, n)
 	m.dropStaleUpload(k)
 	w.asked = w.asked && n.upload
 	if !n.fetch {

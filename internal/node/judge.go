@@ -12,6 +12,7 @@ import (
 // need is what the image and the store call for, for one segment. It is a level,
 // not an edge: it follows from what is so now, and from nothing that happened.
 type need struct {
+	held   bool   // the committed copy is in the store
 	fetch  bool   // the committed bytes, from whoever has them
 	upload bool   // of the copy that is held, by this node
 	remove Action // Remove or SetAside of one file that may go, or nil
@@ -36,6 +37,7 @@ func (m *Machine) judgeDone(k meta.SegmentKey, s *meta.Segment) need {
 	held := m.holds(k, s.Digest)
 	listed := s.NodeLocation(m.cfg.Node)
 	n := need{
+		held:   held,
 		fetch:  !held && !m.claimed[k] && slices.Contains(s.Replicas, m.cfg.Node),
 		upload: held && m.isUploader(k, s),
 		remove: m.surplus(k, s),

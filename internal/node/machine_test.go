@@ -203,8 +203,8 @@ func TestFetchIsRetriedWithBackOffAndAtOnceWhenSomethingChanged(t *testing.T) {
 	b.down("c")
 	b.want("fetch 0/0", b.image())
 	b.want("", FetchDone{Segment: k, Err: errTest})
-	b.lists(b.commit(1), "b") // b's record changes, but not what its copies are worth
-	b.image()
+	b.lists(b.commitBy(1, "c"), "b") // b's record changes, but not what its copies are worth
+	b.want("fetch 1/0", b.image())
 	b.later(999*time.Millisecond, "")
 }
 
@@ -308,6 +308,7 @@ func TestCopyThatCameBackBeforeItWasWithdrawnStaysListed(t *testing.T) {
 	b.want("fetch 0/0", holds(k, damaged(s))) // the report is under way
 	b.want("", holds(k, good(s), damaged(s)))
 	b.want("", FetchDone{Segment: k})
+	b.want("report 2 confirm 0/0", b.deliver(b.m.reports.sent)) // it is another copy
 	b.want("", b.deliver(b.m.reports.sent))
 	b.later(time.Hour, "")
 }

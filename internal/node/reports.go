@@ -70,12 +70,16 @@ func (r *reports) begin() {
 	r.outdated = r.retry.running
 }
 
-// want says what is to be told about a segment from now on.
-func (r *reports) want(k meta.SegmentKey, t tell, d segment.Digest) {
-	if t == tellNothing {
+// want says what is to be told about a segment from now on. A copy that comes back
+// is another one than the leader was told of.
+func (r *reports) want(k meta.SegmentKey, n need) {
+	if !n.held {
+		delete(r.told, k)
+	}
+	if n.tell == tellNothing {
 		r.pending.Delete(item{key: k})
 	} else {
-		r.pending.Set(item{k, t, d})
+		r.pending.Set(item{k, n.tell, n.digest})
 	}
 }
 
@@ -123,7 +127,6 @@ func (m *Machine) report() {
 			r.told[it.key] = it.digest
 		case tellWithdraw:
 			r.sent.Withdraw = append(r.sent.Withdraw, ref)
-			delete(r.told, it.key)
 		case tellConfirm:
 			r.sent.Confirm = append(r.sent.Confirm, ref)
 			r.told[it.key] = it.digest
