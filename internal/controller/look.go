@@ -1,12 +1,5 @@
 package controller
 
-import (
-	"context"
-	"slices"
-
-	"github.com/shoalstore/shoal/meta"
-)
-
 // Look asks what the leader has in memory about the nodes. One Seen follows.
 type Look struct{ Ticket Ticket }
 
@@ -36,22 +29,4 @@ func (m *Machine) look(ev Look) {
 		}
 	}
 	m.do(seen)
-}
-
-func (s *shell) look(ctx context.Context) (map[string]NodeSeen, error) {
-	a, err := s.ask(ctx, func(t Ticket) Event { return Look{Ticket: t} })
-	if err != nil {
-		return nil, err
-	}
-	return a.(Seen).Nodes, nil
-}
-
-// sortedKeys returns the keys of a set in their order; never nil.
-func sortedKeys(set map[meta.Key]struct{}) []meta.Key {
-	keys := make([]meta.Key, 0, len(set))
-	for k := range set {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, meta.Key.Compare)
-	return keys
 }

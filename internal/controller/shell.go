@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -230,6 +231,14 @@ func (s *shell) located(ctx context.Context, r meta.LocationReport) (AnswerLocat
 	return a.(AnswerLocations), nil
 }
 
+func (s *shell) look(ctx context.Context) (map[string]NodeSeen, error) {
+	a, err := s.ask(ctx, func(t Ticket) Event { return Look{Ticket: t} })
+	if err != nil {
+		return nil, err
+	}
+	return a.(Seen).Nodes, nil
+}
+
 // news is what the writer has committed and the machine has not seen: the
 // newest image and the keys that changed on the way to it. It never makes the
 // writer wait, and it is bounded: past newsMax keys it says "anything".
@@ -278,4 +287,14 @@ func (n *news) take() (*meta.Image, []meta.Key) {
 	}
 	n.image, n.all, n.touched = nil, false, map[meta.Key]struct{}{}
 	return im, touched
+}
+
+// sortedKeys returns the keys of a set in their order; never nil.
+func sortedKeys(set map[meta.Key]struct{}) []meta.Key {
+	keys := make([]meta.Key, 0, len(set))
+	for k := range set {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, meta.Key.Compare)
+	return keys
 }

@@ -7,8 +7,12 @@ package layout
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -101,6 +105,50 @@ func TestMachinesArePure(t *testing.T) {
 			if banned[path] {
 				t.Errorf("%s imports %s: decisions are pure", p.ImportPath, path)
 			}
+		}
+	}
+}
+
+// pureFiles are the machines that live beside their shells.
+var pureFiles = map[string][]string{
+	"internal/controller": {"machine", "machine_io", "liveness", "completion", "locations", "checks", "tables", "jobs", "look"},
+	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports"},
+}
+
+// TestMachinesBesideTheirShellsArePure looks into files, because a shell in the
+// same package may do what its machine must not.
+func TestMachinesBesideTheirShellsArePure(t *testing.T) {
+	banned := map[string]bool{
+		"context": true, "os": true, "io": true, "net": true, "net/http": true, "sync": true, "sync/atomic": true,
+		"math/rand": true, "math/rand/v2": true, "crypto/rand": true,
+	}
+	calls := map[string]bool{
+		"time.Now": true, "time.Since": true, "time.Until": true, "time.Sleep": true, "time.After": true,
+		"time.NewTimer": true, "time.NewTicker": true, "uuid.New": true, "uuid.NewString": true, "uuid.NewRandom": true,
+	}
+	for dir, names := range pureFiles {
+		for _, name := range names {
+			path := filepath.Join("../..", dir, name+".go")
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, spec := range file.Imports {
+				if banned[strings.Trim(spec.Path.Value, `"`)] {
+					t.Errorf("%s/%s.go imports %s: decisions are pure", dir, name, spec.Path.Value)
+				}
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt, *ast.ChanType, *ast.SelectStmt:
+					t.Errorf("%s/%s.go has a goroutine or a channel: decisions are pure", dir, name)
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && calls[x.Name+"."+n.Sel.Name] {
+						t.Errorf("%s/%s.go calls %s.%s: decisions are pure", dir, name, x.Name, n.Sel.Name)
+					}
+				}
+				return true
+			})
 		}
 	}
 }
