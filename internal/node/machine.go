@@ -207,22 +207,30 @@ func (m *Machine) reviewChanged(k meta.SegmentKey) {
 	m.review(k)
 }
 
-// reviewAll looks at every segment that the node has to do with, in any way.
+// reviewAll looks at every segment that the node has to do with, in any way: those
+// that name it, in their order, and then, in theirs, whatever else is held, under
+// way or to be told.
 func (m *Machine) reviewAll() {
-	keys := map[meta.SegmentKey]struct{}{}
 	for s := range m.image.SegmentsNaming(m.cfg.Node) {
-		keys[s.SegmentKey()] = struct{}{}
+		m.review(s.SegmentKey())
+	}
+	others := map[meta.SegmentKey]struct{}{}
+	note := func(k meta.SegmentKey) {
+		s := m.image.Segment(k)
+		if s == nil || !slices.Contains(s.Replicas, m.cfg.Node) && s.NodeLocation(m.cfg.Node) == nil {
+			others[k] = struct{}{}
+		}
 	}
 	for k := range m.held {
-		keys[k] = struct{}{}
+		note(k)
 	}
 	for k := range m.works {
-		keys[k] = struct{}{}
+		note(k)
 	}
 	for k := range m.reports.all() {
-		keys[k] = struct{}{}
+		note(k)
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(keys), meta.SegmentKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(others), meta.SegmentKey.Compare) {
 		m.review(k)
 	}
 }
