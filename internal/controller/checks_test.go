@@ -76,10 +76,47 @@ func TestCopyThatIsNotThereIsWithdrawn(t *testing.T) {
 		t.Fatal(got)
 	}
 	r.settle()
-	if s := r.log.Image.Segment(s.SegmentKey()); len(s.Locations) != 1 {
-		t.Fatalf("%+v", s.Locations)
+	if s := r.log.Image.Segment(s.SegmentKey()); len(s.Locations) != 1 || len(r.m.confirmed.deep) != 0 {
+		t.Fatalf("%+v, confirmed %v", s.Locations, r.m.confirmed.deep)
 	}
 	r.later(heartbeatTimeout, "")
+}
+
+func TestPlaceIsLookedAtOnceAtATime(t *testing.T) {
+	r := newRig(t)
+	s := r.done(r.table("t", 1, withDeepStore), 0)
+	for range 3 {
+		r.says(r.uploaded(s, uri(s)))
+	}
+	if got := describe(r.flying); got != "check t__0__0" {
+		t.Fatal(got)
+	}
+	r.deep[uri(s)] = true
+	r.want("write verified deep-store copy of "+s.Name, r.result(r.look()))
+	verified := r.flying[0]
+	r.flying = nil
+	r.says(r.uploaded(s, uri(s))) // what was found is being written
+	if len(r.flying) != 0 {
+		t.Fatal(describe(r.flying))
+	}
+	r.want("", r.result(verified))
+}
+
+// What was found is true of the bytes that were looked for, and of no others.
+func TestLookAtBytesThatWereReplacedMeanwhileComesToNothing(t *testing.T) {
+	r := newRig(t)
+	s := r.done(r.table("t", 1, withDeepStore), 0)
+	r.says(r.uploaded(s, uri(s)))
+	r.do(func(im *meta.Image, now int64) (meta.Change, error) {
+		again := im.Segment(s.SegmentKey()).Clone()
+		again.Generation, again.Digest = 1, metatest.DigestOf("recommitted")
+		return meta.Change{Upserts: []meta.Record{again}}, nil
+	})
+	r.deep[uri(s)] = true
+	r.want("", r.result(r.look()))
+	if r.m.checks.running != 0 || len(r.m.checks.of) != 0 {
+		t.Fatalf("%+v", r.m.checks)
+	}
 }
 
 func TestCheckWithoutAnAnswerIsRepeatedWithBackOff(t *testing.T) {
@@ -133,6 +170,12 @@ func TestCheckOfASegmentThatGoesComesToNothing(t *testing.T) {
 	r := newRig(t)
 	s := r.done(r.table("t", 1, withDeepStore), 0)
 	r.says(r.uploaded(s, uri(s), uri(s)+"x"))
+	looks := r.flying
+	r.flying = nil
+	r.held(s, "n1", "n2")
+	r.m.confirmed.confirmDeep(s.SegmentKey(), uri(s))
+	r.m.rounds[s.SegmentKey()] = &roundTimes{}
+	r.flying = looks
 	r.do(func(im *meta.Image, now int64) (meta.Change, error) {
 		p := im.Partition(s.Table, 0).Clone()
 		p.FirstRetained = s.End
@@ -146,6 +189,14 @@ func TestCheckOfASegmentThatGoesComesToNothing(t *testing.T) {
 	}
 	if len(r.m.checks.of) != 0 || r.m.checks.waiting.Len() != 0 || r.m.checks.running != 0 {
 		t.Fatalf("%+v", r.m.checks)
+	}
+	for at, held := range r.m.confirmed.nodes {
+		if len(held) != 0 {
+			t.Fatalf("%v: %v", at, held)
+		}
+	}
+	if len(r.m.confirmed.deep)+len(r.m.rounds) != 0 {
+		t.Fatalf("%v, %v", r.m.confirmed.deep, r.m.rounds)
 	}
 }
 
@@ -288,6 +339,26 @@ func TestWithdrawnCopyIsConfirmedNoMore(t *testing.T) {
 	}
 }
 
+func TestCopyOfOtherBytesConfirmsNothing(t *testing.T) {
+	r := newRig(t)
+	s := r.done(r.table("t", 1), 0)
+	r.held(s, "n1", "n2", "n3")
+	r.step(Depose{})
+	r.log.TakeOver(t)
+	r.lead()
+	for _, n := range []string{"n2", "n3"} {
+		report := r.report(n)
+		ref := refOf(s)
+		ref.Digest = metatest.DigestOf("another build")
+		report.Confirm = []meta.CopyRef{ref}
+		r.step(r.located(report))
+		r.settle()
+	}
+	if v, _ := r.release("n1", s); v.Accepted {
+		t.Fatal("granted")
+	}
+}
+
 // A report that was overtaken confirms nothing.
 func TestLateReportConfirmsNothing(t *testing.T) {
 	r := newRig(t)
@@ -318,6 +389,8 @@ func TestReplacedStoreConfirmsNothingOfTheOldOne(t *testing.T) {
 		t.Fatalf("%v", r.m.confirmed.nodes)
 	}
 	old.Add = []meta.CopyRef{refOf(s)}
+	r.want(fmt.Sprintf("%d locations STALE_INCARNATION", r.ticket+1), r.located(old))
+	old.Incarnation = incarnation // and of the old store still
 	r.want(fmt.Sprintf("%d locations STALE_INCARNATION", r.ticket+1), r.located(old))
 }
 

@@ -115,6 +115,17 @@ func TestStrangersDoNotTouchARound(t *testing.T) {
 	r.want(fmt.Sprint(r.ticket, " NOT_LEADER"), m)
 }
 
+func TestLostSegmentIsNothingToAgreeOn(t *testing.T) {
+	r := newRig(t)
+	s := r.done(r.table("t", 1), 0)
+	r.do(func(im *meta.Image, now int64) (meta.Change, error) {
+		lost := im.Segment(s.SegmentKey()).Clone()
+		lost.Status = meta.SegmentLost
+		return meta.Change{Upserts: []meta.Record{lost}}, nil
+	})
+	r.want("1 FAILED", r.sayOf(commit.SegmentConsumed, s, s.Replicas[0], s.End))
+}
+
 func TestStoppedReplicasAreNotedAndStartedAfresh(t *testing.T) {
 	r := newRig(t)
 	table := r.table("t", 1)

@@ -163,6 +163,7 @@ func TestJobStepThatFailsIsTakenAgainAtTheNextTick(t *testing.T) {
 	r := newRig(t)
 	table := r.table("t", 1)
 	r.job(table)
+	r.alive(time.Second, "") // it is under way
 	if got := r.fail(); got != "" {
 		t.Fatal(got)
 	}

@@ -177,12 +177,54 @@ func TestStepThatFailsIsTakenAgain(t *testing.T) {
 	r.streams["t"] = 2
 	id := r.create("t", 2)
 	r.step(r.committed())
+	for _, wait := range []time.Duration{1, 2} {
+		r.well()
+		r.fail()
+		r.alive(wait*time.Second-1, "")
+		r.alive(1, "list t")
+	}
 	r.well()
+	r.well() // the partitions are there: from here on, failures begin anew
 	r.fail()
-	r.later(tableRetryMin-1, "")
-	r.later(1, "list t")
+	r.alive(tableRetryMin-1, "")
+	r.alive(1, "list t")
 	r.settle()
 	r.wantTable(id, meta.TableActive, 2, "")
+}
+
+func TestTableWhoseRecordGoesInMidStepIsForgotten(t *testing.T) {
+	for name, steps := range map[string]int{"while its stream is listed": 0, "while its step is written": 1} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.ready("n1", "n2", "n3")
+			id := r.create("t", 2)
+			r.step(r.committed())
+			for range steps {
+				r.well() // there is no stream: that is noted
+			}
+			table := r.log.Image.Table(id)
+			r.do(func(*meta.Image, int64) (meta.Change, error) {
+				return meta.Change{Removals: []meta.Key{table.Key(), (&meta.TableConfig{Table: id, Version: 1}).Key()}}, nil
+			})
+			r.settle()
+			if len(r.m.tables.work) != 0 || r.m.tables.due.Len() != 0 || r.m.tables.lists != 0 {
+				t.Fatalf("%+v", r.m.tables)
+			}
+			r.alive(time.Minute, "")
+		})
+	}
+}
+
+func TestTableThatRestsIsPausedAndResumedAtOnce(t *testing.T) {
+	r := newRig(t)
+	id := r.table("t", 1)
+	r.do(meta.PauseTable(id, meta.Pause{}))
+	if len(r.m.tables.work)+r.m.tables.due.Len() != 0 {
+		t.Fatal("a paused table is kept")
+	}
+	if got := r.do(meta.ResumeTable(id)); got != "list t" {
+		t.Fatal(got)
+	}
 }
 
 func TestTableThatIsPausedOrGoneInMidStepIsDropped(t *testing.T) {
