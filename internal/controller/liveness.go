@@ -52,7 +52,7 @@ func (l *liveness) beat(now time.Duration, hb api.Heartbeat, highWatermark int64
 	before, known := l.heard[hb.Node]
 	b := beat{
 		Heartbeat: hb, at: now, received: true, told: highWatermark,
-		caughtUp: known && before.Incarnation == hb.Incarnation && hb.AppliedOffset >= before.told,
+		caughtUp: known && hb.AppliedOffset >= before.told,
 	}
 	l.heard[hb.Node] = b
 	return b.caughtUp && !before.caughtUp

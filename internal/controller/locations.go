@@ -91,7 +91,7 @@ func (m *Machine) located(ev Located) {
 		m.hear(r)
 	}
 	verdicts := &meta.LocationVerdicts{}
-	m.write(effect{purpose: forLocations, ticket: ev.Ticket, node: r.Node, verdicts: verdicts, report: r},
+	m.write(effect{purpose: forLocations, ticket: ev.Ticket, verdicts: verdicts},
 		"locations of "+r.Node, meta.Locations(r, m.confirmedNow(r.Release), verdicts))
 }
 
@@ -169,12 +169,6 @@ func (m *Machine) locationsWrote(e effect, ev Wrote) {
 	switch ev.Outcome {
 	case commit.Written:
 		answer.Verdicts = *e.verdicts
-		at := nodeStore{e.node, e.report.StoreID}
-		for i, ref := range e.report.Release { // it is about to go: nobody else may count on it
-			if i < len(e.verdicts.Release) && e.verdicts.Release[i].Accepted {
-				m.confirmed.withdraw(at, ref.SegmentKey())
-			}
-		}
 	case commit.WriteRefused:
 		answer.Refuse = RefuseStaleIncarnation // the only thing it refuses as a whole
 	default:

@@ -70,7 +70,6 @@ type effect struct {
 	step    bool           // of a table: it takes the table on, and does not only note an error
 	// verdicts are filled in when the function is evaluated.
 	verdicts *meta.LocationVerdicts
-	report   *meta.LocationReport
 }
 
 // purpose says who waits for the result of an effect.

@@ -29,7 +29,7 @@ type world struct {
 	// confirmed are the copies that somebody who should know said are there, in
 	// this leadership.
 	confirmed map[string]bool
-	releases  map[uint64]func(meta.SegmentKey) bool // of a Write: was it expendable
+	releases  map[uint64]release // by the Write that judges them
 	trace     []traced
 	ran       map[uint64]evaluation
 }
@@ -38,6 +38,12 @@ type traced struct {
 	now     Now
 	event   Event
 	actions []Action
+}
+
+// release is what a report asked to let go, and what the leader could count on.
+type release struct {
+	refs       []meta.CopyRef
+	expendable func(meta.SegmentKey) bool
 }
 
 // evaluation is where the function of a Write was evaluated, and what came of it.
@@ -63,7 +69,7 @@ func newWorld(t *rapid.T) *world {
 
 func (w *world) takeOver() {
 	w.leading, w.ours, w.confirmed = true, map[uint64]bool{}, map[string]bool{}
-	w.releases = map[uint64]func(meta.SegmentKey) bool{}
+	w.releases = map[uint64]release{}
 	w.happens(Lead{URL: testURL, Image: w.log.Image})
 	w.shown = len(w.log.Batches)
 }
@@ -186,7 +192,7 @@ func (w *world) result(a Action) Event {
 	ev := w.rig.result(write)
 	if e := w.m.effects[id]; e.purpose == forLocations && e.verdicts != nil {
 		for i, v := range e.verdicts.Release {
-			if k := e.report.Release[i].SegmentKey(); v.Accepted && !w.releases[id](k) {
+			if k := w.releases[id].refs[i].SegmentKey(); v.Accepted && !w.releases[id].expendable(k) {
 				w.t.Fatalf("%s: the release of %s is granted on copies that nobody confirmed", write.What, k)
 			}
 		}
@@ -219,7 +225,7 @@ func (w *world) reports(r *meta.LocationReport) {
 		said[c] = true
 	}
 	for id := before + 1; id <= w.m.lastEffect; id++ {
-		w.releases[id] = func(k meta.SegmentKey) bool {
+		w.releases[id] = release{r.Release, func(k meta.SegmentKey) bool {
 			im := w.ran[id].image
 			s, others := im.Segment(k), 0
 			for _, l := range meta.CountedCopies(im, s).Nodes {
@@ -233,7 +239,7 @@ func (w *world) reports(r *meta.LocationReport) {
 				}
 			}
 			return others >= min(meta.Replication(im, s), 2)
-		}
+		}}
 	}
 }
 

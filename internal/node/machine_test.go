@@ -517,10 +517,12 @@ func TestWhoUploads(t *testing.T) {
 		listed    []string
 		down      []string
 		verified  bool
+		again     bool // the committer lost its copy, and has it again
 		uploads   bool
 	}{
 		{name: "the committer", committer: "me", uploads: true},
 		{name: "not another while the committer has it", committer: "b", listed: []string{"me"}},
+		{name: "not another while the committer has it again", committer: "b", listed: []string{"me"}, again: true},
 		{name: "the first that counts when the committer is DOWN", committer: "b", listed: []string{"me", "c"}, down: []string{"b"}, uploads: true},
 		{name: "not the second", committer: "b", listed: []string{"c", "me"}, down: []string{"b"}},
 		{name: "the second when the first is DOWN too", committer: "b", listed: []string{"c", "me"}, down: []string{"b", "c"}, uploads: true},
@@ -530,6 +532,10 @@ func TestWhoUploads(t *testing.T) {
 			b := newRig(t, withDeepStore)
 			s := b.commitBy(0, c.committer)
 			b.lists(s, c.listed...)
+			if c.again {
+				b.loses(s, c.committer)
+				b.lists(s, c.committer)
+			}
 			b.down(c.down...)
 			b.log.Do(t, meta.SetDeepStoreLocation(s.SegmentKey(), s.Digest, "file:///deep/x", c.verified))
 			b.m = b.machine(good(s))
@@ -549,11 +555,7 @@ func TestCommitterWithoutItsCopyLeavesTheUploadToTheNext(t *testing.T) {
 	b.m = b.machine(good(s))
 	b.show()
 	b.want("report 2 confirm 0/0", b.register())
-	n := b.log.Image.Node("b")
-	b.log.Do(t, meta.Locations(&meta.LocationReport{
-		Node: "b", Incarnation: n.Incarnation, StoreID: n.StoreID, Sequence: n.LocationsSeq + 1,
-		Withdraw: []meta.CopyRef{copyRef(s.SegmentKey(), s.Digest)},
-	}, nil, &meta.LocationVerdicts{}))
+	b.loses(s, "b")
 	b.want("upload 0/0", b.image())
 }
 
@@ -672,6 +674,22 @@ func TestSequenceGoesOnFromTheOneInTheImage(t *testing.T) {
 	b.want("report 4 confirm 0/0", b.register())
 	b.want("", ReportDone{Sequence: 4, Verdicts: meta.LocationVerdicts{Ignored: true}})
 	b.later(time.Second, "report 5 confirm 0/0")
+}
+
+func TestReportsAreSaidAtOnceAfterTheNodeMetTheLeader(t *testing.T) {
+	b := newRig(t)
+	s := b.commit(0)
+	b.m = b.machine(good(s))
+	b.show()
+	b.step(b.register())
+	for seq := range int64(4) {
+		b.step(ReportDone{Sequence: seq + 1, Err: errTest})
+		b.now += time.Minute
+		b.step(Tick{})
+	}
+	b.want("", ReportDone{Sequence: 5, Err: errTest})
+	b.later(time.Second, "")
+	b.want("report 6 confirm 0/0", b.register())
 }
 
 func TestReportThatFailsIsMadeSmaller(t *testing.T) {

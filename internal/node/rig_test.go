@@ -152,6 +152,16 @@ func (b *rig) lists(s *meta.Segment, nodes ...string) {
 	}
 }
 
+// loses has a node withdraw its copy of the segment.
+func (b *rig) loses(s *meta.Segment, node string) {
+	b.Helper()
+	n := b.log.Image.Node(node)
+	b.log.Do(b, meta.Locations(&meta.LocationReport{
+		Node: node, Incarnation: n.Incarnation, StoreID: n.StoreID, Sequence: n.LocationsSeq + 1,
+		Withdraw: []meta.CopyRef{copyRef(s.SegmentKey(), s.Digest)},
+	}, nil, &meta.LocationVerdicts{}))
+}
+
 func (b *rig) down(nodes ...string) {
 	for _, n := range nodes {
 		b.log.Do(b, meta.SetNodeState(n, meta.AnyIncarnation, meta.NodeDown))
