@@ -55,12 +55,20 @@ func TestDownloadSurvivesPowerCuts(t *testing.T) {
 	}
 }
 
-// partial leaves a download of b with the first pieces held.
+// partial leaves a download of b with the first pieces held, and not a byte more:
+// the source falls silent behind them, until the download is given up.
 func partial(t *testing.T, b *blob, fsys vfs.FS, pieces int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	req := b.request(fsys, Source{Fetcher: &memSource{blob: b}})
+	src := &memSource{blob: b}
+	src.fetch = func(ctx context.Context, off, n int64) (io.ReadCloser, error) {
+		if off >= int64(pieces)*piece {
+			return hang{ctx}, nil
+		}
+		return src.good(off, n), nil
+	}
+	req := b.request(fsys, Source{Fetcher: src})
 	req.Progress = func(p Progress) {
 		if p.HeldBytes >= int64(pieces)*piece {
 			cancel()
