@@ -1,15 +1,23 @@
 package metalog
 
 import (
+	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+)
 
-	"github.com/shoalstore/shoal/internal/httpx"
+// The codes of METALOG §3 that a fetch is refused with.
+const (
+	CodeInconsistentClusterID = "INCONSISTENT_CLUSTER_ID"
+	CodeInvalidRequest        = "INVALID_REQUEST"
+	CodeFencedLeaderEpoch     = "FENCED_LEADER_EPOCH"
+	CodeUnknownLeaderEpoch    = "UNKNOWN_LEADER_EPOCH"
+	CodeNotLeader             = "NOT_LEADER"
+	CodeNotAvailable          = "NOT_AVAILABLE"
 )
 
 // Bounds of a fetch. What is asked beyond them is cut down, not refused.
@@ -19,105 +27,112 @@ const (
 	fetchWaitMax      = 5 * time.Second
 )
 
-// fetchQuery is the query of GET /metadata/log, and what it means to be without a
-// parameter: lastEpoch 0, no lastTerm to compare, the server's own leaderEpoch, no
-// cluster id to compare, 1 MiB, no waiting. offset is required.
-type fetchQuery struct {
+// Standing is what a controller knows of who leads.
+type Standing struct {
+	Cluster uuid.UUID // zero while unknown: then no cluster id is refused
+	Epoch   int64     // of the leader
+	URL     string    // of the leader, empty while unknown
+	Leading bool      // this process is it
+}
+
+// FetchQuery is what a follower asks of GET /metadata/log. Left out of the URL,
+// lastEpoch is 0, lastTerm is not compared, leaderEpoch is the server's own, clusterId
+// is not compared, maxBytes is 1 MiB, and there is no waiting. offset is required.
+type FetchQuery struct {
 	Position
-	leaderEpoch *int64
-	clusterID   *string
-	maxBytes    int
-	maxWait     time.Duration // maxWait=<milliseconds>
+	LeaderEpoch *int64  // nil: not named
+	ClusterID   *string // nil: not named; empty is another cluster
+	MaxBytes    int
+	MaxWait     time.Duration // in the URL: milliseconds
+
+	// malformed is what could not be read of the URL. It is kept beside the rest
+	// because the cluster id is judged first.
+	malformed error
 }
 
 // values is the inverse of parseFetch, for the follower.
-func (q fetchQuery) values() url.Values {
+func (q FetchQuery) values() url.Values {
 	v := url.Values{
 		"offset":    {strconv.FormatInt(q.Offset, 10)},
 		"lastEpoch": {strconv.FormatInt(q.LastEpoch, 10)},
-		"maxBytes":  {strconv.Itoa(q.maxBytes)},
-		"maxWait":   {strconv.FormatInt(q.maxWait.Milliseconds(), 10)},
+		"maxBytes":  {strconv.Itoa(q.MaxBytes)},
+		"maxWait":   {strconv.FormatInt(q.MaxWait.Milliseconds(), 10)},
 	}
 	if q.LastTerm != uuid.Nil {
 		v.Set("lastTerm", q.LastTerm.String())
 	}
-	if q.leaderEpoch != nil {
-		v.Set("leaderEpoch", strconv.FormatInt(*q.leaderEpoch, 10))
+	if q.LeaderEpoch != nil {
+		v.Set("leaderEpoch", strconv.FormatInt(*q.LeaderEpoch, 10))
 	}
-	if q.clusterID != nil {
-		v.Set("clusterId", *q.clusterID)
+	if q.ClusterID != nil {
+		v.Set("clusterId", *q.ClusterID)
 	}
 	return v
 }
 
-// parseFetch reads the query. What is malformed comes back as an error beside the
-// rest, because the cluster id is judged first.
-func parseFetch(v url.Values) (q fetchQuery, malformed error) {
+// parseFetch reads the query. Refuse tells what was malformed.
+func parseFetch(v url.Values) (q FetchQuery) {
 	number := func(key string, absent int64) int64 {
 		if !v.Has(key) {
 			return absent
 		}
 		n, err := strconv.ParseInt(v.Get(key), 10, 64)
-		if err != nil && malformed == nil {
-			malformed = fmt.Errorf("%s=%q is not a number", key, v.Get(key))
+		if err != nil && q.malformed == nil {
+			q.malformed = fmt.Errorf("%s=%q is not a number", key, v.Get(key))
 		}
 		return n
 	}
 	if v.Has("clusterId") {
 		id := v.Get("clusterId")
-		q.clusterID = &id
+		q.ClusterID = &id
 	}
 	if !v.Has("offset") {
-		malformed = fmt.Errorf("offset is missing")
+		q.malformed = errors.New("offset is missing")
 	}
 	q.Offset = number("offset", 0)
 	q.LastEpoch = number("lastEpoch", 0)
 	if v.Has("leaderEpoch") {
 		epoch := number("leaderEpoch", 0)
-		q.leaderEpoch = &epoch
+		q.LeaderEpoch = &epoch
 	}
 	if v.Has("lastTerm") {
 		term, err := uuid.Parse(v.Get("lastTerm"))
-		if err != nil && malformed == nil {
-			malformed = fmt.Errorf("lastTerm=%q is not a UUID", v.Get("lastTerm"))
+		if err != nil && q.malformed == nil {
+			q.malformed = fmt.Errorf("lastTerm=%q is not a UUID", v.Get("lastTerm"))
 		}
 		q.LastTerm = term
 	}
 	maxBytes := number("maxBytes", fetchBytesDefault)
-	q.maxBytes = int(min(maxBytes, fetchBytesMax))
+	q.MaxBytes = int(min(maxBytes, fetchBytesMax))
 	maxWait := number("maxWait", 0)
-	q.maxWait = time.Duration(min(maxWait, fetchWaitMax.Milliseconds())) * time.Millisecond
-	return q, malformed
+	q.MaxWait = time.Duration(min(maxWait, fetchWaitMax.Milliseconds())) * time.Millisecond
+	return q
 }
 
-// check refuses a fetch, or returns nil: the checks of METALOG §3 in their order.
-func (q *fetchQuery) check(malformed error, st Standing, down bool) error {
+// Refuse says with which code a controller of standing st refuses the query, and why;
+// an empty code serves it. These are the checks of METALOG §3 in their order.
+func (q *FetchQuery) Refuse(st Standing, down bool) (code string, err error) {
 	leaderEpoch := st.Epoch
-	if q.leaderEpoch != nil {
-		leaderEpoch = *q.leaderEpoch
+	if q.LeaderEpoch != nil {
+		leaderEpoch = *q.LeaderEpoch
 	}
 	switch {
-	case q.clusterID != nil && st.Cluster != uuid.Nil && *q.clusterID != st.Cluster.String():
-		return httpx.Errorf(http.StatusPreconditionFailed, CodeInconsistentClusterID,
-			"the follower is of cluster %q, this is cluster %s", *q.clusterID, st.Cluster)
-	case malformed != nil:
-		return httpx.Errorf(http.StatusBadRequest, CodeInvalidRequest, "%s", malformed)
-	case q.maxBytes <= 0, q.Offset < 0, q.LastEpoch < 0, q.maxWait < 0:
-		return httpx.Errorf(http.StatusBadRequest, CodeInvalidRequest,
-			"offset, lastEpoch and maxWait must not be negative, maxBytes must be positive")
+	case q.ClusterID != nil && st.Cluster != uuid.Nil && *q.ClusterID != st.Cluster.String():
+		return CodeInconsistentClusterID, fmt.Errorf("the follower is of cluster %q, this is cluster %s", *q.ClusterID, st.Cluster)
+	case q.malformed != nil:
+		return CodeInvalidRequest, q.malformed
+	case q.MaxBytes <= 0, q.Offset < 0, q.LastEpoch < 0, q.MaxWait < 0:
+		return CodeInvalidRequest, errors.New("offset, lastEpoch and maxWait must not be negative, maxBytes must be positive")
 	case q.LastEpoch > leaderEpoch:
-		return httpx.Errorf(http.StatusBadRequest, CodeInvalidRequest,
-			"lastEpoch %d is above leaderEpoch %d", q.LastEpoch, leaderEpoch)
+		return CodeInvalidRequest, fmt.Errorf("lastEpoch %d is above leaderEpoch %d", q.LastEpoch, leaderEpoch)
 	case leaderEpoch < st.Epoch:
-		return httpx.Errorf(http.StatusConflict, CodeFencedLeaderEpoch,
-			"the leader's epoch is %d, not %d", st.Epoch, leaderEpoch)
+		return CodeFencedLeaderEpoch, fmt.Errorf("the leader's epoch is %d, not %d", st.Epoch, leaderEpoch)
 	case leaderEpoch > st.Epoch:
-		return httpx.Errorf(http.StatusConflict, CodeUnknownLeaderEpoch,
-			"epoch %d is not known here; the newest is %d", leaderEpoch, st.Epoch)
+		return CodeUnknownLeaderEpoch, fmt.Errorf("epoch %d is not known here; the newest is %d", leaderEpoch, st.Epoch)
 	case !st.Leading:
-		return httpx.Errorf(http.StatusMisdirectedRequest, CodeNotLeader, "the leader is %q", st.URL)
+		return CodeNotLeader, fmt.Errorf("the leader is %q", st.URL)
 	case down:
-		return httpx.Errorf(http.StatusServiceUnavailable, CodeNotAvailable, "shutting down")
+		return CodeNotAvailable, errors.New("shutting down")
 	}
-	return nil
+	return "", nil
 }

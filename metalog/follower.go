@@ -66,22 +66,10 @@ type Follower struct {
 	log     zerolog.Logger
 	metrics *Metrics
 	cache   *Log
+	opened  time.Time // the machine's time counts from here
 
 	mu      sync.Mutex
-	machine *follow // guarded by mu, stepped only by Run
-}
-
-// FollowerStatus is what a follower is doing, for people and for readiness.
-type FollowerStatus struct {
-	State  FollowState
-	Leader LeaderRef
-	// Applied is the offset after the last batch of the image; LeaderHighWatermark
-	// the newest that a leader has named.
-	Applied, LeaderHighWatermark int64
-	// Err is why it waits; nil when all is well.
-	Err error
-	// Snapshot is what it needs, in NEEDS_SNAPSHOT.
-	Snapshot *SnapshotRef
+	machine *FollowerMachine // guarded by mu, stepped only by Run
 }
 
 // OpenFollower opens the cache in cfg.Dir and loads its image. A cache that is
@@ -91,7 +79,7 @@ func OpenFollower(cfg FollowerConfig) (*Follower, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	f := &Follower{cfg: cfg, metrics: cfg.Metrics, log: cfg.Logger.With().Str("component", "follower").Logger()}
+	f := &Follower{cfg: cfg, metrics: cfg.Metrics, opened: time.Now(), log: cfg.Logger.With().Str("component", "follower").Logger()}
 	cache, im, err := f.openCache()
 	if err != nil && worthless(err) {
 		f.log.Error().Err(err).Str("dir", cfg.Dir).Msg("the cache of the metadata log is set aside; fetching all of it again")
@@ -107,12 +95,12 @@ func OpenFollower(cfg FollowerConfig) (*Follower, error) {
 		return nil, errors.Join(fmt.Errorf("metalog: %s is a cache of cluster %s, not of %s", cfg.Dir, c.ID, cfg.Cluster), cache.Close())
 	}
 	f.cache = cache
-	timing := followTiming{
-		poll:       cmp.Or(cfg.Poll, fetchWaitMax),
-		backOffMin: cmp.Or(cfg.BackOffMin, 100*time.Millisecond),
-		backOffMax: cmp.Or(cfg.BackOffMax, 5*time.Second),
+	timing := FollowTiming{
+		Poll:       cmp.Or(cfg.Poll, fetchWaitMax),
+		BackOffMin: cmp.Or(cfg.BackOffMin, 100*time.Millisecond),
+		BackOffMax: cmp.Or(cfg.BackOffMax, 5*time.Second),
 	}
-	f.machine = newFollow(timing, cfg.Rand, cfg.Cluster, cache.Position(), im)
+	f.machine = NewFollowerMachine(timing, cfg.Rand, cfg.Cluster, cache.Position(), im)
 	return f, nil
 }
 
@@ -159,18 +147,14 @@ func (f *Follower) setAside() error {
 func (f *Follower) Image() *meta.Image {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.machine.image
+	return f.machine.Image()
 }
 
 // Status says how it goes.
 func (f *Follower) Status() FollowerStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.machine
-	return FollowerStatus{
-		State: m.state, Leader: m.leader, Applied: m.image.Next(), LeaderHighWatermark: m.leaderHW,
-		Err: m.lastErr, Snapshot: m.snapshot,
-	}
+	return f.machine.Status()
 }
 
 // Run follows until ctx ends, and then returns nil. Whatever goes wrong elsewhere is
@@ -178,10 +162,10 @@ func (f *Follower) Status() FollowerStatus {
 // after a failed fsync, when the process must stop. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
 	f.cfg.Deliver(f.Image(), nil)
-	for ev := followEvent(evStart{}); ; {
+	for ev := FollowEvent(FollowStart{}); ; {
 		for _, a := range f.step(ev) {
-			if d, ok := a.(actDeliver); ok {
-				f.cfg.Deliver(d.image, d.touched)
+			if d, ok := a.(DeliverImage); ok {
+				f.cfg.Deliver(d.Image, d.Touched)
 				continue
 			}
 			var err error
@@ -196,54 +180,55 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 // step steps the machine and reports a change of its state.
-func (f *Follower) step(ev followEvent) []followAction {
+func (f *Follower) step(ev FollowEvent) []FollowAction {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, errBefore := f.machine.state, f.machine.lastErr
-	actions := f.machine.step(time.Now(), ev)
-	m := f.machine
-	f.metrics.followerLag.Set(float64(m.leaderHW - m.image.Next()))
-	if m.state == before {
+	before := f.machine.Status()
+	actions := f.machine.Step(time.Since(f.opened), ev)
+	st := f.machine.Status()
+	f.metrics.followerLag.Set(float64(st.LeaderHighWatermark - st.Applied))
+	if st.State == before.State {
 		return actions
 	}
-	switch m.state {
+	offset := f.machine.End().Offset
+	switch st.State {
 	case FollowFault, FollowNeedsSnapshot:
 		f.metrics.followerFaults.Inc()
-		f.log.Error().Err(m.lastErr).Str("state", string(m.state)).Int64("offset", m.end.Offset).
+		f.log.Error().Err(st.Err).Str("state", string(st.State)).Int64("offset", offset).
 			Msg("cannot follow the leader's log; the image stays as it is")
 	case FollowWaiting:
-		if m.lastErr != nil && errBefore == nil {
-			f.log.Warn().Err(m.lastErr).Int64("offset", m.end.Offset).Msg("fetch failed; trying again")
+		if st.Err != nil && before.Err == nil {
+			f.log.Warn().Err(st.Err).Int64("offset", offset).Msg("fetch failed; trying again")
 		}
 	}
 	return actions
 }
 
 // perform does one effect and returns what came of it.
-func (f *Follower) perform(ctx context.Context, a followAction) (followEvent, error) {
+func (f *Follower) perform(ctx context.Context, a FollowAction) (FollowEvent, error) {
 	switch a := a.(type) {
-	case actFind:
+	case FindLeader:
 		leader, err := f.cfg.Find(ctx)
 		if err != nil {
-			return evNoLeader{err}, nil
+			return LeaderNotFound{err}, nil
 		}
-		return evLeader{leader}, nil
-	case actFetch:
+		return LeaderFound{leader}, nil
+	case FetchLog:
 		return f.fetch(ctx, a), nil
-	case actStore:
-		err := f.cache.AppendEntries(ctx, a.entries)
-		return evStored{err}, fatal(err)
-	case actTruncate:
-		err := f.cache.Truncate(a.to)
-		return evTruncated{a.to, err}, fatal(err)
-	case actWait:
-		timer := time.NewTimer(time.Until(a.until))
+	case StoreEntries:
+		err := f.cache.AppendEntries(ctx, a.Entries)
+		return Stored{err}, fatal(err)
+	case TruncateLog:
+		err := f.cache.Truncate(a.To)
+		return Truncated{a.To, err}, fatal(err)
+	case WaitUntil:
+		timer := time.NewTimer(a.At - time.Since(f.opened))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-		return evTick{}, nil
+		return FollowTick{}, nil
 	}
 	panic(fmt.Sprintf("metalog: follower cannot do a %T", a))
 }
@@ -257,57 +242,57 @@ func fatal(err error) error {
 }
 
 // fetch asks the leader once.
-func (f *Follower) fetch(ctx context.Context, a actFetch) followEvent {
+func (f *Follower) fetch(ctx context.Context, a FetchLog) FollowEvent {
 	answer, err := f.get(ctx, a)
 	if err == nil {
 		f.metrics.fetches.WithLabelValues(answer.kind()).Inc()
-		return evFetched{answer}
+		return Fetched{answer}
 	}
 	f.metrics.fetches.WithLabelValues("failed").Inc()
-	failed := evFetchFailed{err: err}
+	failed := FetchFailed{Err: err}
 	if e := (*httpx.Error)(nil); errors.As(err, &e) {
-		failed.code = e.Code
+		failed.Code = e.Code
 	}
 	return failed
 }
 
-func (a *fetched) kind() string {
+func (a *FetchAnswer) kind() string {
 	switch {
-	case a.snapshot != nil:
+	case a.Snapshot != nil:
 		return "snapshot"
-	case a.diverging != nil:
+	case a.Diverging != nil:
 		return "diverging"
-	case len(a.frames) == 0:
+	case len(a.Frames) == 0:
 		return "empty"
 	}
 	return "frames"
 }
 
-func (f *Follower) get(ctx context.Context, a actFetch) (fetched, error) {
+func (f *Follower) get(ctx context.Context, a FetchLog) (FetchAnswer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(a.query.maxWait+fetchIdle, func() { cancel(errIdle) })
+	idle := time.AfterFunc(a.Query.MaxWait+fetchIdle, func() { cancel(errIdle) })
 	defer idle.Stop()
-	url := strings.TrimSuffix(a.url, "/") + fetchPath + "?" + a.query.values().Encode()
+	url := strings.TrimSuffix(a.URL, "/") + fetchPath + "?" + a.Query.values().Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fetched{}, fmt.Errorf("metalog: fetch: %w", err)
+		return FetchAnswer{}, fmt.Errorf("metalog: fetch: %w", err)
 	}
 	res, err := f.cfg.Client.Do(req)
 	if err != nil {
-		return fetched{}, fmt.Errorf("metalog: fetch from %s: %w", a.url, err)
+		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: %w", a.URL, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(&progressReader{res.Body, idle}, answerBytesMax+1))
 	if err != nil {
-		return fetched{}, fmt.Errorf("metalog: fetch from %s: %w", a.url, cmp.Or(context.Cause(ctx), err))
+		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: %w", a.URL, cmp.Or(context.Cause(ctx), err))
 	}
 	if len(body) > answerBytesMax {
-		return fetched{}, fmt.Errorf("metalog: fetch from %s: the answer is larger than %d bytes", a.url, answerBytesMax)
+		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: the answer is larger than %d bytes", a.URL, answerBytesMax)
 	}
-	answer, err := parseAnswer(a.url, res.Header, body)
+	answer, err := parseAnswer(a.URL, res.Header, body)
 	if err != nil {
-		return fetched{}, fmt.Errorf("metalog: fetch from %s: %w", a.url, err)
+		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: %w", a.URL, err)
 	}
 	return answer, nil
 }
@@ -333,32 +318,32 @@ func (p *progressReader) Read(b []byte) (int, error) {
 }
 
 // parseAnswer reads headers and body of a 200.
-func parseAnswer(url string, h http.Header, body []byte) (fetched, error) {
+func parseAnswer(url string, h http.Header, body []byte) (FetchAnswer, error) {
 	epoch, err := strconv.ParseInt(h.Get(HeaderLeaderEpoch), 10, 64)
 	if err != nil {
-		return fetched{}, fmt.Errorf("header %s: %w", HeaderLeaderEpoch, err)
+		return FetchAnswer{}, fmt.Errorf("header %s: %w", HeaderLeaderEpoch, err)
 	}
 	hw, err := strconv.ParseInt(h.Get(HeaderHighWatermark), 10, 64)
 	if err != nil {
-		return fetched{}, fmt.Errorf("header %s: %w", HeaderHighWatermark, err)
+		return FetchAnswer{}, fmt.Errorf("header %s: %w", HeaderHighWatermark, err)
 	}
-	a := fetched{leader: LeaderRef{URL: cmp.Or(h.Get(HeaderLeader), url), Epoch: epoch}, highWatermark: hw}
+	a := FetchAnswer{Leader: LeaderRef{URL: cmp.Or(h.Get(HeaderLeader), url), Epoch: epoch}, HighWatermark: hw}
 	switch t, _, _ := mime.ParseMediaType(h.Get("Content-Type")); t {
 	case ContentTypeFrames:
-		a.frames = body
+		a.Frames = body
 		return a, nil
 	case "application/json":
 		var r fetchRedirect
 		if err := json.Unmarshal(body, &r); err != nil {
-			return fetched{}, fmt.Errorf("answer: %w", err)
+			return FetchAnswer{}, fmt.Errorf("answer: %w", err)
 		}
 		if (r.Snapshot == nil) == (r.Diverging == nil) {
-			return fetched{}, errors.New("answer: neither frames nor exactly one of snapshot and diverging")
+			return FetchAnswer{}, errors.New("answer: neither frames nor exactly one of snapshot and diverging")
 		}
-		a.snapshot, a.diverging = r.Snapshot, r.Diverging
+		a.Snapshot, a.Diverging = r.Snapshot, r.Diverging
 		return a, nil
 	default:
-		return fetched{}, fmt.Errorf("answer of unknown type %q", t)
+		return FetchAnswer{}, fmt.Errorf("answer of unknown type %q", t)
 	}
 }
 

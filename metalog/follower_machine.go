@@ -44,83 +44,111 @@ type LeaderRef struct {
 	Epoch int64
 }
 
-// followEvent is what happened, followAction what to do about it. Each Step asks for
-// exactly one effect, whose outcome is the next event; a deliver may come before it.
+// FollowEvent is what happened, FollowAction what to do about it. Each Step asks for
+// exactly one effect, whose outcome is the next event; a DeliverImage may come before it.
 type (
-	followEvent  interface{ isEvent() }
-	followAction interface{ isAction() }
+	FollowEvent  interface{ isFollowEvent() }
+	FollowAction interface{ isFollowAction() }
+)
 
-	evStart       struct{}
-	evTick        struct{} // the time that was waited for has come
-	evLeader      struct{ leader LeaderRef }
-	evNoLeader    struct{ err error }
-	evFetched     struct{ fetched }
-	evFetchFailed struct {
-		code string // of the answer, empty when there was none
-		err  error
+// The events.
+type (
+	// FollowStart begins; it comes once.
+	FollowStart struct{}
+	// FollowTick says that the time which was waited for has come.
+	FollowTick struct{}
+	// LeaderFound and LeaderNotFound end a FindLeader.
+	LeaderFound    struct{ Leader LeaderRef }
+	LeaderNotFound struct{ Err error }
+	// Fetched and FetchFailed end a FetchLog.
+	Fetched     struct{ FetchAnswer }
+	FetchFailed struct {
+		Code string // of the answer, empty when there was none
+		Err  error
 	}
-	evStored    struct{ err error }
-	evTruncated struct {
-		to  int64
-		err error
-	}
-
-	actFind  struct{}
-	actFetch struct {
-		url   string
-		query fetchQuery
-	}
-	actStore    struct{ entries []Entry }
-	actTruncate struct{ to int64 }
-	actWait     struct{ until time.Time }
-	// actDeliver hands on an image whose batches are all durable here.
-	actDeliver struct {
-		image   *meta.Image
-		touched []meta.Key
+	// Stored ends a StoreEntries: of all of them or, with an error, of none.
+	Stored struct{ Err error }
+	// Truncated ends a TruncateLog.
+	Truncated struct {
+		To  int64
+		Err error
 	}
 )
 
-// fetched is an answer to a fetch: frames, unless one of the others is set.
-type fetched struct {
-	leader        LeaderRef
-	highWatermark int64
-	frames        []byte
-	snapshot      *SnapshotRef
-	diverging     *Diverging
+// The actions.
+type (
+	FindLeader struct{}
+	FetchLog   struct {
+		URL   string
+		Query FetchQuery
+	}
+	// StoreEntries makes entries durable at the end of the log here.
+	StoreEntries struct{ Entries []Entry }
+	// TruncateLog drops everything from To on.
+	TruncateLog struct{ To int64 }
+	WaitUntil   struct{ At time.Duration }
+	// DeliverImage hands on an image whose batches are all durable here.
+	DeliverImage struct {
+		Image   *meta.Image
+		Touched []meta.Key
+	}
+)
+
+// FetchAnswer is an answer to a fetch: frames, unless one of the others is set.
+type FetchAnswer struct {
+	Leader        LeaderRef
+	HighWatermark int64
+	Frames        []byte
+	Snapshot      *SnapshotRef
+	Diverging     *Diverging
 }
 
-func (evStart) isEvent()       {}
-func (evTick) isEvent()        {}
-func (evLeader) isEvent()      {}
-func (evNoLeader) isEvent()    {}
-func (evFetched) isEvent()     {}
-func (evFetchFailed) isEvent() {}
-func (evStored) isEvent()      {}
-func (evTruncated) isEvent()   {}
-func (actFind) isAction()      {}
-func (actFetch) isAction()     {}
-func (actStore) isAction()     {}
-func (actTruncate) isAction()  {}
-func (actWait) isAction()      {}
-func (actDeliver) isAction()   {}
+func (FollowStart) isFollowEvent()    {}
+func (FollowTick) isFollowEvent()     {}
+func (LeaderFound) isFollowEvent()    {}
+func (LeaderNotFound) isFollowEvent() {}
+func (Fetched) isFollowEvent()        {}
+func (FetchFailed) isFollowEvent()    {}
+func (Stored) isFollowEvent()         {}
+func (Truncated) isFollowEvent()      {}
 
-// followTiming are the waits of a follower.
-type followTiming struct {
-	poll       time.Duration // how long the leader may hold a fetch
-	backOffMin time.Duration // before the first repeat; doubles
-	backOffMax time.Duration // and the wait after a fault
+func (FindLeader) isFollowAction()   {}
+func (FetchLog) isFollowAction()     {}
+func (StoreEntries) isFollowAction() {}
+func (TruncateLog) isFollowAction()  {}
+func (WaitUntil) isFollowAction()    {}
+func (DeliverImage) isFollowAction() {}
+
+// FollowTiming are the waits of a follower.
+type FollowTiming struct {
+	Poll       time.Duration // how long the leader may hold a fetch
+	BackOffMin time.Duration // before the first repeat; doubles
+	BackOffMax time.Duration // and the wait after a fault
 }
 
-// follow is the follower's machine: METALOG §4 without its snapshots. It is pure;
-// time comes in with each event and randomness with rnd.
-type follow struct {
-	timing  followTiming
+// FollowerStatus is what a follower is doing, for people and for readiness.
+type FollowerStatus struct {
+	State  FollowState
+	Leader LeaderRef
+	// Applied is the offset after the last batch of the image; LeaderHighWatermark
+	// the newest that a leader has named.
+	Applied, LeaderHighWatermark int64
+	// Err is why it waits; nil when all is well.
+	Err error
+	// Snapshot is what it needs, in NEEDS_SNAPSHOT.
+	Snapshot *SnapshotRef
+}
+
+// FollowerMachine decides what a follower does: METALOG §4 without its snapshots. It
+// is pure; time comes in with each event and randomness with rnd.
+type FollowerMachine struct {
+	timing  FollowTiming
 	rnd     *rand.Rand
 	cluster uuid.UUID // expected; zero: that of the first batch
 
 	state    FollowState
 	leader   LeaderRef
-	sentAt   time.Time
+	sentAt   time.Duration
 	failures int   // in a row
 	lastErr  error // why it waits; nil once a fetch went well
 	snapshot *SnapshotRef
@@ -139,12 +167,13 @@ type staged struct {
 	image *meta.Image
 }
 
-// newFollow starts from a log that ends at end and the image of all of it.
-func newFollow(t followTiming, rnd *rand.Rand, cluster uuid.UUID, end Position, im *meta.Image) *follow {
-	return &follow{timing: t, rnd: rnd, cluster: cluster, state: FollowStarting, end: end, image: im, leaderHW: end.Offset}
+// NewFollowerMachine starts from a log that ends at end and the image of all of it. A
+// cluster of zero means that of the first batch.
+func NewFollowerMachine(t FollowTiming, rnd *rand.Rand, cluster uuid.UUID, end Position, im *meta.Image) *FollowerMachine {
+	return &FollowerMachine{timing: t, rnd: rnd, cluster: cluster, state: FollowStarting, end: end, image: im, leaderHW: end.Offset}
 }
 
-func (m *follow) become(s FollowState) {
+func (m *FollowerMachine) become(s FollowState) {
 	for _, legal := range followEdges[m.state] {
 		if legal == s {
 			m.state = s
@@ -154,46 +183,61 @@ func (m *follow) become(s FollowState) {
 	panic(fmt.Sprintf("metalog: follower cannot go from %s to %s", m.state, s))
 }
 
-// step takes one event and says what to do.
-func (m *follow) step(now time.Time, ev followEvent) []followAction {
+// Image is the newest image that is committed and durable here.
+func (m *FollowerMachine) Image() *meta.Image { return m.image }
+
+// End is where the log here ends; batches below it may be uncommitted.
+func (m *FollowerMachine) End() Position { return m.end }
+
+// Status says how it goes.
+func (m *FollowerMachine) Status() FollowerStatus {
+	return FollowerStatus{
+		State: m.state, Leader: m.leader, Applied: m.image.Next(), LeaderHighWatermark: m.leaderHW,
+		Err: m.lastErr, Snapshot: m.snapshot,
+	}
+}
+
+// Step takes one event and says what to do. now is the time since any fixed moment,
+// and never goes back.
+func (m *FollowerMachine) Step(now time.Duration, ev FollowEvent) []FollowAction {
 	switch ev := ev.(type) {
-	case evStart, evTick:
+	case FollowStart, FollowTick:
 		return m.find()
-	case evLeader:
-		m.leader = ev.leader
+	case LeaderFound:
+		m.leader = ev.Leader
 		return m.fetch(now)
-	case evNoLeader:
-		return m.backOff(now, fmt.Errorf("no leader found: %w", ev.err))
-	case evFetched:
-		return m.stepFetched(now, ev.fetched)
-	case evFetchFailed:
+	case LeaderNotFound:
+		return m.backOff(now, fmt.Errorf("no leader found: %w", ev.Err))
+	case Fetched:
+		return m.stepFetched(now, ev.FetchAnswer)
+	case FetchFailed:
 		return m.stepFetchFailed(now, ev)
-	case evStored:
-		return m.stepStored(now, ev.err)
-	case evTruncated:
-		return m.stepTruncated(now, ev.to, ev.err)
+	case Stored:
+		return m.stepStored(now, ev.Err)
+	case Truncated:
+		return m.stepTruncated(now, ev.To, ev.Err)
 	}
 	panic(fmt.Sprintf("metalog: follower cannot take a %T", ev))
 }
 
-func (m *follow) find() []followAction {
+func (m *FollowerMachine) find() []FollowAction {
 	m.become(FollowFinding)
-	return []followAction{actFind{}}
+	return []FollowAction{FindLeader{}}
 }
 
-func (m *follow) fetch(now time.Time) []followAction {
+func (m *FollowerMachine) fetch(now time.Duration) []FollowAction {
 	m.become(FollowFetching)
 	m.sentAt = now
 	epoch := m.leader.Epoch
-	q := fetchQuery{Position: m.end, leaderEpoch: &epoch, maxBytes: fetchBytesDefault, maxWait: m.timing.poll}
+	q := FetchQuery{Position: m.end, LeaderEpoch: &epoch, MaxBytes: fetchBytesDefault, MaxWait: m.timing.Poll}
 	if id := m.clusterID(); id != uuid.Nil {
 		s := id.String()
-		q.clusterID = &s
+		q.ClusterID = &s
 	}
-	return []followAction{actFetch{url: m.leader.URL, query: q}}
+	return []FollowAction{FetchLog{URL: m.leader.URL, Query: q}}
 }
 
-func (m *follow) clusterID() uuid.UUID {
+func (m *FollowerMachine) clusterID() uuid.UUID {
 	if c := m.image.Cluster(); c != nil {
 		return c.ID
 	}
@@ -201,63 +245,63 @@ func (m *follow) clusterID() uuid.UUID {
 }
 
 // backOff waits after something that passes by itself.
-func (m *follow) backOff(now time.Time, err error) []followAction {
-	d := m.timing.backOffMin << min(m.failures, 16)
+func (m *FollowerMachine) backOff(now time.Duration, err error) []FollowAction {
+	d := m.timing.BackOffMin << min(m.failures, 16)
 	m.failures++
-	return m.retry(now, FollowWaiting, min(d, m.timing.backOffMax), err)
+	return m.retry(now, FollowWaiting, min(d, m.timing.BackOffMax), err)
 }
 
 // halt waits, as long as ever, after an answer that waiting alone does not mend. It
 // asks again all the same: another leader, or the same one repaired, may answer.
-func (m *follow) halt(now time.Time, s FollowState, err error) []followAction {
-	return m.retry(now, s, m.timing.backOffMax, err)
+func (m *FollowerMachine) halt(now time.Duration, s FollowState, err error) []FollowAction {
+	return m.retry(now, s, m.timing.BackOffMax, err)
 }
 
 // retry waits for between half of d and d, so that followers do not come in step.
-func (m *follow) retry(now time.Time, s FollowState, d time.Duration, err error) []followAction {
+func (m *FollowerMachine) retry(now time.Duration, s FollowState, d time.Duration, err error) []FollowAction {
 	m.become(s)
 	m.lastErr = err
-	return []followAction{actWait{until: now.Add(d/2 + time.Duration(m.rnd.Int63n(int64(d/2)+1)))}}
+	return []FollowAction{WaitUntil{At: now + d/2 + time.Duration(m.rnd.Int63n(int64(d/2)+1))}}
 }
 
-func (m *follow) stepFetchFailed(now time.Time, ev evFetchFailed) []followAction {
-	switch ev.code {
+func (m *FollowerMachine) stepFetchFailed(now time.Duration, ev FetchFailed) []FollowAction {
+	switch ev.Code {
 	case CodeFencedLeaderEpoch, CodeNotLeader:
 		if m.failures == 0 { // at once, but not in a circle
 			m.failures++
-			m.lastErr = ev.err
+			m.lastErr = ev.Err
 			return m.find()
 		}
-		return m.backOff(now, ev.err)
+		return m.backOff(now, ev.Err)
 	case CodeInconsistentClusterID:
-		return m.halt(now, FollowFault, ev.err)
+		return m.halt(now, FollowFault, ev.Err)
 	default: // UNKNOWN_LEADER_EPOCH, NOT_AVAILABLE, no answer: same position later
-		return m.backOff(now, ev.err)
+		return m.backOff(now, ev.Err)
 	}
 }
 
-func (m *follow) stepFetched(now time.Time, f fetched) []followAction {
-	if f.leader.Epoch < m.leader.Epoch {
-		return m.backOff(now, fmt.Errorf("answer of epoch %d, the leader's is %d", f.leader.Epoch, m.leader.Epoch))
+func (m *FollowerMachine) stepFetched(now time.Duration, f FetchAnswer) []FollowAction {
+	if f.Leader.Epoch < m.leader.Epoch {
+		return m.backOff(now, fmt.Errorf("answer of epoch %d, the leader's is %d", f.Leader.Epoch, m.leader.Epoch))
 	}
 	switch {
-	case f.snapshot != nil:
-		m.snapshot = f.snapshot
+	case f.Snapshot != nil:
+		m.snapshot = f.Snapshot
 		return m.halt(now, FollowNeedsSnapshot, fmt.Errorf(
-			"the leader has no log from offset %d on, only snapshot %s, and this program cannot fetch snapshots", m.end.Offset, f.snapshot))
-	case f.diverging != nil:
-		return m.stepDiverging(now, *f.diverging)
+			"the leader has no log from offset %d on, only snapshot %s, and this program cannot fetch snapshots", m.end.Offset, f.Snapshot))
+	case f.Diverging != nil:
+		return m.stepDiverging(now, *f.Diverging)
 	}
-	batches, err := m.stage(f.frames)
+	batches, err := m.stage(f.Frames)
 	if err != nil {
 		return m.halt(now, FollowFault, err)
 	}
-	early := len(batches) == 0 && f.highWatermark <= m.leaderHW && now.Sub(m.sentAt) < m.timing.poll/2
+	early := len(batches) == 0 && f.HighWatermark <= m.leaderHW && now-m.sentAt < m.timing.Poll/2
 	m.failures, m.lastErr, m.snapshot = 0, nil, nil
-	m.leaderHW = max(m.leaderHW, f.highWatermark)
+	m.leaderHW = max(m.leaderHW, f.HighWatermark)
 	switch {
 	case early: // a leader that does not hold the poll must not be asked in a tight loop
-		return m.retry(now, FollowWaiting, m.timing.backOffMin, nil)
+		return m.retry(now, FollowWaiting, m.timing.BackOffMin, nil)
 	case len(batches) == 0:
 		return append(m.deliver(), m.fetch(now)...)
 	}
@@ -267,11 +311,11 @@ func (m *follow) stepFetched(now time.Time, f fetched) []followAction {
 	for i, b := range batches {
 		entries[i] = b.Entry
 	}
-	return []followAction{actStore{entries: entries}}
+	return []FollowAction{StoreEntries{Entries: entries}}
 }
 
 // stage checks frames and applies their batches to what is here. Nothing changes yet.
-func (m *follow) stage(frames []byte) ([]staged, error) {
+func (m *FollowerMachine) stage(frames []byte) ([]staged, error) {
 	entries, err := DecodeEntries(frames)
 	if err != nil {
 		return nil, err
@@ -295,14 +339,14 @@ func (m *follow) stage(frames []byte) ([]staged, error) {
 }
 
 // newest is the image at the end of the log here.
-func (m *follow) newest() *meta.Image {
+func (m *FollowerMachine) newest() *meta.Image {
 	if n := len(m.staged); n > 0 {
 		return m.staged[n-1].image
 	}
 	return m.image
 }
 
-func (m *follow) stepStored(now time.Time, err error) []followAction {
+func (m *FollowerMachine) stepStored(now time.Duration, err error) []FollowAction {
 	batches := m.store
 	m.store = nil
 	if err != nil {
@@ -314,7 +358,7 @@ func (m *follow) stepStored(now time.Time, err error) []followAction {
 }
 
 // deliver moves our own high watermark to the leader's, as far as the log here goes.
-func (m *follow) deliver() []followAction {
+func (m *FollowerMachine) deliver() []FollowAction {
 	n := 0
 	seen := map[meta.Key]bool{}
 	var touched []meta.Key
@@ -331,13 +375,13 @@ func (m *follow) deliver() []followAction {
 	}
 	m.image = m.staged[n-1].image
 	m.staged = m.staged[n:]
-	return []followAction{actDeliver{image: m.image, touched: touched}}
+	return []FollowAction{DeliverImage{Image: m.image, Touched: touched}}
 }
 
 // stepDiverging cuts off what the leader does not have, but nothing that was
 // delivered: everything served is committed, so that would mean a leader which lost
 // committed batches, and a cache that follows it would show them gone (I5).
-func (m *follow) stepDiverging(now time.Time, d Diverging) []followAction {
+func (m *FollowerMachine) stepDiverging(now time.Duration, d Diverging) []FollowAction {
 	to := min(m.ownEnd(d.Epoch), d.EndOffset)
 	if to < m.image.Next() || to >= m.end.Offset {
 		return m.halt(now, FollowFault, fmt.Errorf(
@@ -345,12 +389,12 @@ func (m *follow) stepDiverging(now time.Time, d Diverging) []followAction {
 				"one of the two was damaged or restored from a backup", to, d.Epoch, d.EndOffset, m.image.Next()))
 	}
 	m.become(FollowTruncating)
-	return []followAction{actTruncate{to: to}}
+	return []FollowAction{TruncateLog{To: to}}
 }
 
 // ownEnd is where an epoch ends in the log here; −1 when that is somewhere in what
 // was delivered.
-func (m *follow) ownEnd(epoch int64) int64 {
+func (m *FollowerMachine) ownEnd(epoch int64) int64 {
 	if epoch < m.image.Epoch() {
 		return -1
 	}
@@ -363,7 +407,7 @@ func (m *follow) ownEnd(epoch int64) int64 {
 }
 
 // stepTruncated: the shell has cut the log at the offset it was told.
-func (m *follow) stepTruncated(now time.Time, to int64, err error) []followAction {
+func (m *FollowerMachine) stepTruncated(now time.Duration, to int64, err error) []FollowAction {
 	if err != nil {
 		return m.backOff(now, err)
 	}

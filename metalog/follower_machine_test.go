@@ -14,18 +14,15 @@ import (
 	"github.com/shoalstore/shoal/meta"
 )
 
-var (
-	testTiming = followTiming{poll: 5 * time.Second, backOffMin: 100 * time.Millisecond, backOffMax: 5 * time.Second}
-	epochZero  = time.UnixMilli(0)
-)
+var testTiming = FollowTiming{Poll: 5 * time.Second, BackOffMin: 100 * time.Millisecond, BackOffMax: 5 * time.Second}
 
 // bench is a machine on a table: what it asked for last, and what it delivered.
 type bench struct {
 	t         testing.TB
-	m         *follow
-	now       time.Time
-	next      followAction
-	delivered []actDeliver
+	m         *FollowerMachine
+	now       time.Duration
+	next      FollowAction
+	delivered []DeliverImage
 }
 
 // machineAt is a machine whose log holds batches, all of them committed.
@@ -39,17 +36,17 @@ func machineAt(t testing.TB, batches ...*meta.Batch) *bench {
 		}
 		end = after(b)
 	}
-	b := &bench{t: t, now: epochZero, m: newFollow(testTiming, rand.New(rand.NewSource(1)), uuid.Nil, end, im)}
-	b.step(evStart{})
+	b := &bench{t: t, m: NewFollowerMachine(testTiming, rand.New(rand.NewSource(1)), uuid.Nil, end, im)}
+	b.step(FollowStart{})
 	return b
 }
 
 // step steps the machine and checks that it asks for exactly one effect.
-func (b *bench) step(ev followEvent) *bench {
+func (b *bench) step(ev FollowEvent) *bench {
 	b.t.Helper()
 	b.next = nil
-	for _, a := range b.m.step(b.now, ev) {
-		if d, ok := a.(actDeliver); ok {
+	for _, a := range b.m.Step(b.now, ev) {
+		if d, ok := a.(DeliverImage); ok {
 			b.delivered = append(b.delivered, d)
 			continue
 		}
@@ -72,17 +69,17 @@ func (b *bench) want(state FollowState, action string) *bench {
 	return b
 }
 
-func show(a followAction) string {
+func show(a FollowAction) string {
 	switch a := a.(type) {
-	case actFind:
+	case FindLeader:
 		return "find"
-	case actFetch:
-		return fmt.Sprintf("fetch %d after %d from %s as of %d", a.query.Offset, a.query.LastEpoch, a.url, *a.query.leaderEpoch)
-	case actStore:
-		return fmt.Sprintf("store %d..%d", a.entries[0].Batch.Offset, a.entries[len(a.entries)-1].Batch.Offset)
-	case actTruncate:
-		return fmt.Sprintf("truncate to %d", a.to)
-	case actWait:
+	case FetchLog:
+		return fmt.Sprintf("fetch %d after %d from %s as of %d", a.Query.Offset, a.Query.LastEpoch, a.URL, *a.Query.LeaderEpoch)
+	case StoreEntries:
+		return fmt.Sprintf("store %d..%d", a.Entries[0].Batch.Offset, a.Entries[len(a.Entries)-1].Batch.Offset)
+	case TruncateLog:
+		return fmt.Sprintf("truncate to %d", a.To)
+	case WaitUntil:
 		return "wait"
 	}
 	return fmt.Sprintf("%T", a)
@@ -95,38 +92,38 @@ func leaderAt(epoch int64) LeaderRef {
 }
 
 // frames is an answer of the leader of epoch with these batches.
-func (b *bench) frames(epoch, highWatermark int64, batches ...*meta.Batch) followEvent {
-	return evFetched{fetched{leader: leaderAt(epoch), highWatermark: highWatermark, frames: framesOf(b.t, batches...)}}
+func (b *bench) frames(epoch, highWatermark int64, batches ...*meta.Batch) FollowEvent {
+	return Fetched{FetchAnswer{Leader: leaderAt(epoch), HighWatermark: highWatermark, Frames: framesOf(b.t, batches...)}}
 }
 
 func TestFollowerFetchesStoresAndDelivers(t *testing.T) {
 	log := batchesOf(run{1, 3}, run{2, 2})
 	b := machineAt(t).want(FollowFinding, "find")
-	b.step(evLeader{leaderAt(2)}).want(FollowFetching, "fetch 0 after 0 from http://2 as of 2")
+	b.step(LeaderFound{leaderAt(2)}).want(FollowFetching, "fetch 0 after 0 from http://2 as of 2")
 	b.step(b.frames(2, 5, log[:3]...)).want(FollowStoring, "store 0..2")
 	if len(b.delivered) != 0 || b.m.image.Next() != 0 {
 		t.Fatal("delivered before it was stored")
 	}
-	b.step(evStored{}).want(FollowFetching, "fetch 3 after 1 from http://2 as of 2")
+	b.step(Stored{}).want(FollowFetching, "fetch 3 after 1 from http://2 as of 2")
 	b.step(b.frames(2, 5, log[3:]...)).want(FollowStoring, "store 3..4")
-	b.step(evStored{}).want(FollowFetching, "fetch 5 after 2 from http://2 as of 2")
-	if len(b.delivered) != 2 || b.delivered[1].image.Next() != 5 || b.m.image != b.delivered[1].image {
+	b.step(Stored{}).want(FollowFetching, "fetch 5 after 2 from http://2 as of 2")
+	if len(b.delivered) != 2 || b.delivered[1].Image.Next() != 5 || b.m.image != b.delivered[1].Image {
 		t.Fatalf("%d deliveries", len(b.delivered))
 	}
 	want := []meta.Key{{Kind: meta.KindCluster}, {Kind: meta.KindLeader}, job(0, 0).Key(), job(1, 0).Key(), job(2, 0).Key()}
-	if got := b.delivered[0].touched; fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := b.delivered[0].Touched; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("touched %v", got)
 	}
-	b.now = b.now.Add(5 * time.Second)
+	b.now += 5 * time.Second
 	b.step(b.frames(2, 5)).want(FollowFetching, "fetch 5 after 2 from http://2 as of 2")
 }
 
 func TestFollowerShowsOnlyWhatIsCommitted(t *testing.T) {
 	log := batchesOf(run{1, 2}, run{2, 2})
 	b := machineAt(t)
-	b.step(evLeader{leaderAt(2)})
+	b.step(LeaderFound{leaderAt(2)})
 	b.step(b.frames(2, 1, log...)).want(FollowStoring, "store 0..3")
-	b.step(evStored{}).want(FollowFetching, "fetch 4 after 2 from http://2 as of 2")
+	b.step(Stored{}).want(FollowFetching, "fetch 4 after 2 from http://2 as of 2")
 	if len(b.delivered) != 1 || b.m.image.Next() != 1 {
 		t.Fatalf("the image is at %d, the high watermark at 1", b.m.image.Next())
 	}
@@ -137,7 +134,7 @@ func TestFollowerShowsOnlyWhatIsCommitted(t *testing.T) {
 }
 
 func TestFollowerAnswersToFailures(t *testing.T) {
-	failed := func(code string) evFetchFailed { return evFetchFailed{code: code, err: errors.New(code)} }
+	failed := func(code string) FetchFailed { return FetchFailed{Code: code, Err: errors.New(code)} }
 	for _, c := range []struct {
 		code   string
 		state  FollowState
@@ -154,15 +151,15 @@ func TestFollowerAnswersToFailures(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			b := machineAt(t, batchesOf(run{1, 3})...)
-			b.step(evLeader{leader1})
+			b.step(LeaderFound{leader1})
 			b.step(failed(c.code)).want(c.state, c.action)
 			if b.m.lastErr == nil {
 				t.Fatal("nothing is said of it")
 			}
 			if c.action == "wait" {
-				b.step(evTick{}).want(FollowFinding, "find")
+				b.step(FollowTick{}).want(FollowFinding, "find")
 			}
-			b.step(evLeader{leader1}).want(FollowFetching, "fetch 3 after 1 from http://one as of 1")
+			b.step(LeaderFound{leader1}).want(FollowFetching, "fetch 3 after 1 from http://one as of 1")
 			// Twice in a row is never a circle without a wait.
 			b.step(failed(c.code))
 			if show(b.next) != "wait" {
@@ -171,37 +168,37 @@ func TestFollowerAnswersToFailures(t *testing.T) {
 		})
 	}
 	b := machineAt(t)
-	b.step(evNoLeader{errors.New("nobody")}).want(FollowWaiting, "wait").step(evTick{}).want(FollowFinding, "find")
+	b.step(LeaderNotFound{errors.New("nobody")}).want(FollowWaiting, "wait").step(FollowTick{}).want(FollowFinding, "find")
 }
 
 func TestFollowerBacksOffWithJitterUpToItsMost(t *testing.T) {
 	b := machineAt(t)
 	seen := map[time.Duration]bool{}
 	for i := range 20 {
-		b.step(evNoLeader{errors.New("nobody")})
-		d := b.next.(actWait).until.Sub(b.now)
-		most := min(testTiming.backOffMin<<i, testTiming.backOffMax)
+		b.step(LeaderNotFound{errors.New("nobody")})
+		d := b.next.(WaitUntil).At - b.now
+		most := min(testTiming.BackOffMin<<i, testTiming.BackOffMax)
 		if d < most/2 || d > most {
 			t.Fatalf("wait %d is %s, want between %s and %s", i, d, most/2, most)
 		}
 		seen[d] = true
-		b.now = b.now.Add(d)
-		b.step(evTick{})
+		b.now += d
+		b.step(FollowTick{})
 	}
 	if len(seen) < 15 {
 		t.Fatalf("%d different waits of 20", len(seen))
 	}
-	b.step(evLeader{leader1})
-	b.step(b.frames(1, 1, batchesOf(run{1, 1})...)).step(evStored{})
-	b.step(evFetchFailed{err: errors.New("away")})
-	if d := b.next.(actWait).until.Sub(b.now); d > testTiming.backOffMin {
+	b.step(LeaderFound{leader1})
+	b.step(b.frames(1, 1, batchesOf(run{1, 1})...)).step(Stored{})
+	b.step(FetchFailed{Err: errors.New("away")})
+	if d := b.next.(WaitUntil).At - b.now; d > testTiming.BackOffMin {
 		t.Fatalf("after a success it waits %s", d)
 	}
 }
 
 func TestFollowerDoesNotSpinOnALeaderThatDoesNotHoldThePoll(t *testing.T) {
 	b := machineAt(t, batchesOf(run{1, 1})...)
-	b.step(evLeader{leader1})
+	b.step(LeaderFound{leader1})
 	b.step(b.frames(1, 1)).want(FollowWaiting, "wait")
 	if b.m.lastErr != nil || b.m.failures != 0 {
 		t.Fatal("it is no failure")
@@ -232,14 +229,14 @@ func TestFollowerRefusesAnswersThatDoNotContinueItsLog(t *testing.T) { // METALO
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := machineAt(t, have...)
-			b.step(evLeader{leader1})
-			b.step(evFetched{fetched{leader: leader1, highWatermark: 9, frames: frames}}).want(FollowFault, "wait")
+			b.step(LeaderFound{leader1})
+			b.step(Fetched{FetchAnswer{Leader: leader1, HighWatermark: 9, Frames: frames}}).want(FollowFault, "wait")
 			if b.m.lastErr == nil || b.m.end.Offset != 3 || b.m.image.Next() != 3 || len(b.delivered) != 0 {
 				t.Fatalf("log at %d, image at %d, error %v", b.m.end.Offset, b.m.image.Next(), b.m.lastErr)
 			}
 			// Alive: it asks again, and a good answer heals it.
-			b.step(evTick{}).step(evLeader{leader1}).want(FollowFetching, "fetch 3 after 1 from http://one as of 1")
-			b.step(b.frames(1, 4, batchAt(3, 1, false))).step(evStored{}).want(FollowFetching, "fetch 4 after 1 from http://one as of 1")
+			b.step(FollowTick{}).step(LeaderFound{leader1}).want(FollowFetching, "fetch 3 after 1 from http://one as of 1")
+			b.step(b.frames(1, 4, batchAt(3, 1, false))).step(Stored{}).want(FollowFetching, "fetch 4 after 1 from http://one as of 1")
 			if b.m.lastErr != nil || b.m.image.Next() != 4 {
 				t.Fatalf("image at %d, error %v", b.m.image.Next(), b.m.lastErr)
 			}
@@ -248,10 +245,10 @@ func TestFollowerRefusesAnswersThatDoNotContinueItsLog(t *testing.T) { // METALO
 }
 
 func TestFollowerRefusesTheLogOfAnotherCluster(t *testing.T) {
-	m := newFollow(testTiming, rand.New(rand.NewSource(1)), uuid.New(), Position{}, meta.Empty())
-	b := &bench{t: t, m: m, now: epochZero}
-	b.step(evStart{}).step(evLeader{leader1})
-	if id := b.next.(actFetch).query.clusterID; id == nil || *id != m.cluster.String() {
+	m := NewFollowerMachine(testTiming, rand.New(rand.NewSource(1)), uuid.New(), Position{}, meta.Empty())
+	b := &bench{t: t, m: m}
+	b.step(FollowStart{}).step(LeaderFound{leader1})
+	if id := b.next.(FetchLog).Query.ClusterID; id == nil || *id != m.cluster.String() {
 		t.Fatal("the fetch does not name the cluster")
 	}
 	b.step(b.frames(1, 1, batchesOf(run{1, 1})...)).want(FollowFault, "wait")
@@ -259,7 +256,7 @@ func TestFollowerRefusesTheLogOfAnotherCluster(t *testing.T) {
 
 func TestFollowerIgnoresALeaderOfThePast(t *testing.T) {
 	b := machineAt(t, batchesOf(run{1, 1})...)
-	b.step(evLeader{leaderAt(3)})
+	b.step(LeaderFound{leaderAt(3)})
 	b.step(b.frames(2, 2, batchAt(1, 1, false))).want(FollowWaiting, "wait")
 	if b.m.end.Offset != 1 {
 		t.Fatal("its batch was taken")
@@ -268,13 +265,13 @@ func TestFollowerIgnoresALeaderOfThePast(t *testing.T) {
 
 func TestFollowerThatNeedsASnapshotSaysSoAndKeepsItsImage(t *testing.T) {
 	b := machineAt(t, batchesOf(run{1, 3})...)
-	b.step(evLeader{leaderAt(2)})
-	b.step(evFetched{fetched{leader: leaderAt(2), highWatermark: 500, snapshot: snap(400, 2)}}).want(FollowNeedsSnapshot, "wait")
+	b.step(LeaderFound{leaderAt(2)})
+	b.step(Fetched{FetchAnswer{Leader: leaderAt(2), HighWatermark: 500, Snapshot: snap(400, 2)}}).want(FollowNeedsSnapshot, "wait")
 	if b.m.snapshot.EndOffset != 400 || !strings.Contains(b.m.lastErr.Error(), b.m.snapshot.String()) || b.m.image.Next() != 3 {
 		t.Fatalf("snapshot %v, error %v", b.m.snapshot, b.m.lastErr)
 	}
-	b.step(evTick{}).want(FollowFinding, "find").step(evLeader{leaderAt(2)}).want(FollowFetching, "fetch 3 after 1 from http://2 as of 2")
-	b.step(b.frames(2, 4, batchAt(3, 2, true))).step(evStored{})
+	b.step(FollowTick{}).want(FollowFinding, "find").step(LeaderFound{leaderAt(2)}).want(FollowFetching, "fetch 3 after 1 from http://2 as of 2")
+	b.step(b.frames(2, 4, batchAt(3, 2, true))).step(Stored{})
 	if b.m.snapshot != nil || b.m.lastErr != nil {
 		t.Fatal("it still asks for it")
 	}
@@ -300,9 +297,9 @@ func TestFollowerCutsWhatIsNotCommittedAndNothingElse(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := machineAt(t)
-			b.step(evLeader{leaderAt(4)})
-			b.step(b.frames(4, c.committed, log...)).step(evStored{})
-			b.step(evFetched{fetched{leader: leaderAt(4), highWatermark: c.committed, diverging: &c.diverging}})
+			b.step(LeaderFound{leaderAt(4)})
+			b.step(b.frames(4, c.committed, log...)).step(Stored{})
+			b.step(Fetched{FetchAnswer{Leader: leaderAt(4), HighWatermark: c.committed, Diverging: &c.diverging}})
 			if c.want == "fault" {
 				b.want(FollowFault, "wait")
 				if b.m.image.Next() != c.committed || b.m.end.Offset != 7 {
@@ -311,10 +308,10 @@ func TestFollowerCutsWhatIsNotCommittedAndNothingElse(t *testing.T) {
 				return
 			}
 			b.want(FollowTruncating, c.want)
-			to := b.next.(actTruncate).to
-			b.step(evTruncated{to: to}).want(FollowFetching, fmt.Sprintf("fetch %d after %d from http://4 as of 4", to, log[to-1].Epoch))
+			to := b.next.(TruncateLog).To
+			b.step(Truncated{To: to}).want(FollowFetching, fmt.Sprintf("fetch %d after %d from http://4 as of 4", to, log[to-1].Epoch))
 			// What replaces it.
-			b.step(b.frames(5, to+1, batchAt(to, 5, true))).step(evStored{})
+			b.step(b.frames(5, to+1, batchAt(to, 5, true))).step(Stored{})
 			if b.m.image.Next() != to+1 || b.m.image.Epoch() != 5 {
 				t.Fatalf("the image is at %d of epoch %d", b.m.image.Next(), b.m.image.Epoch())
 			}
@@ -324,12 +321,12 @@ func TestFollowerCutsWhatIsNotCommittedAndNothingElse(t *testing.T) {
 
 func TestFollowerTriesAgainWhenItsDiskRefuses(t *testing.T) {
 	b := machineAt(t)
-	b.step(evLeader{leader1}).step(b.frames(1, 2, batchesOf(run{1, 2})...))
-	b.step(evStored{errors.New("disk full")}).want(FollowWaiting, "wait")
+	b.step(LeaderFound{leader1}).step(b.frames(1, 2, batchesOf(run{1, 2})...))
+	b.step(Stored{errors.New("disk full")}).want(FollowWaiting, "wait")
 	if b.m.end.Offset != 0 || b.m.image.Next() != 0 {
 		t.Fatal("taken for stored")
 	}
-	b.step(evTick{}).step(evLeader{leader1}).want(FollowFetching, "fetch 0 after 0 from http://one as of 1")
+	b.step(FollowTick{}).step(LeaderFound{leader1}).want(FollowFetching, "fetch 0 after 0 from http://one as of 1")
 }
 
 // Whatever comes, in whatever order the outside can make of it, the machine asks for
@@ -342,30 +339,30 @@ func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 		b := machineAt(t, log[:rapid.IntRange(0, len(log)).Draw(rt, "have")]...)
 		stored := b.m.end.Offset
 		shown := b.m.image.Next()
-		answer := func(honest bool) followEvent {
+		answer := func(honest bool) FollowEvent {
 			switch a := b.next.(type) {
-			case actFind:
+			case FindLeader:
 				if !honest && rapid.Bool().Draw(rt, "no leader") {
-					return evNoLeader{errors.New("nobody")}
+					return LeaderNotFound{errors.New("nobody")}
 				}
-				return evLeader{leaderAt(5)}
-			case actWait:
-				b.now = a.until
-				return evTick{}
-			case actStore:
+				return LeaderFound{leaderAt(5)}
+			case WaitUntil:
+				b.now = a.At
+				return FollowTick{}
+			case StoreEntries:
 				if !honest && rapid.Bool().Draw(rt, "disk full") {
-					return evStored{errors.New("disk full")}
+					return Stored{errors.New("disk full")}
 				}
-				stored = after(a.entries[len(a.entries)-1].Batch).Offset
-				return evStored{}
-			case actTruncate:
-				if a.to < shown {
-					rt.Fatalf("cut to %d, %d were shown", a.to, shown)
+				stored = after(a.Entries[len(a.Entries)-1].Batch).Offset
+				return Stored{}
+			case TruncateLog:
+				if a.To < shown {
+					rt.Fatalf("cut to %d, %d were shown", a.To, shown)
 				}
-				stored = a.to
-				return evTruncated{to: a.to}
+				stored = a.To
+				return Truncated{To: a.To}
 			}
-			at := b.next.(actFetch).query.Offset
+			at := b.next.(FetchLog).Query.Offset
 			if at != stored {
 				rt.Fatalf("fetch from %d, the log ends at %d", at, stored)
 			}
@@ -375,20 +372,20 @@ func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 			}
 			switch kind {
 			case 1:
-				return evFetchFailed{code: rapid.SampledFrom([]string{"", CodeNotLeader, CodeFencedLeaderEpoch, CodeUnknownLeaderEpoch}).Draw(rt, "code"), err: errors.New("no")}
+				return FetchFailed{Code: rapid.SampledFrom([]string{"", CodeNotLeader, CodeFencedLeaderEpoch, CodeUnknownLeaderEpoch}).Draw(rt, "code"), Err: errors.New("no")}
 			case 2:
-				return evFetched{fetched{leader: leaderAt(5), frames: rapid.SliceOf(rapid.Byte()).Draw(rt, "garbage")}}
+				return Fetched{FetchAnswer{Leader: leaderAt(5), Frames: rapid.SliceOf(rapid.Byte()).Draw(rt, "garbage")}}
 			case 3:
-				return evFetched{fetched{leader: leaderAt(5), diverging: &Diverging{rapid.Int64Range(0, 6).Draw(rt, "epoch"), rapid.Int64Range(0, size).Draw(rt, "end")}}}
+				return Fetched{FetchAnswer{Leader: leaderAt(5), Diverging: &Diverging{rapid.Int64Range(0, 6).Draw(rt, "epoch"), rapid.Int64Range(0, size).Draw(rt, "end")}}}
 			case 4:
-				return evFetched{fetched{leader: leaderAt(5), snapshot: snap(size, 5)}}
+				return Fetched{FetchAnswer{Leader: leaderAt(5), Snapshot: snap(size, 5)}}
 			}
 			n := rapid.Int64Range(min(1, size-at), size-at).Draw(rt, "batches")
 			hw := size
 			if !honest {
 				hw = rapid.Int64Range(0, size).Draw(rt, "high watermark")
 			}
-			b.now = b.now.Add(testTiming.poll)
+			b.now += testTiming.Poll
 			return b.frames(5, hw, log[at:at+n]...)
 		}
 		step := func(honest bool) {
@@ -396,10 +393,10 @@ func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 			before := len(b.delivered)
 			b.step(ev)
 			for _, d := range b.delivered[before:] {
-				if d.image.Next() <= shown || d.image.Next() > stored {
-					rt.Fatalf("delivered up to %d after %d; stored up to %d", d.image.Next(), shown, stored)
+				if d.Image.Next() <= shown || d.Image.Next() > stored {
+					rt.Fatalf("delivered up to %d after %d; stored up to %d", d.Image.Next(), shown, stored)
 				}
-				shown = d.image.Next()
+				shown = d.Image.Next()
 			}
 		}
 		for range rapid.IntRange(0, 40).Draw(rt, "steps") {

@@ -106,7 +106,7 @@ type running struct {
 	stop func() error
 
 	mu        sync.Mutex
-	delivered []actDeliver
+	delivered []DeliverImage
 }
 
 func (w *world) config(disk vfs.FS) FollowerConfig {
@@ -126,7 +126,7 @@ func (w *world) follow(t *testing.T, disk vfs.FS) *running {
 	cfg.Deliver = func(im *meta.Image, touched []meta.Key) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.delivered = append(r.delivered, actDeliver{im, touched})
+		r.delivered = append(r.delivered, DeliverImage{im, touched})
 	}
 	f, err := OpenFollower(cfg)
 	if err != nil {
@@ -148,13 +148,13 @@ func (w *world) follow(t *testing.T, disk vfs.FS) *running {
 }
 
 // deliveries checks the order of what was delivered and returns it.
-func (r *running) deliveries(t *testing.T) []actDeliver {
+func (r *running) deliveries(t *testing.T) []DeliverImage {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, d := range r.delivered {
-		if (d.touched == nil) != (i == 0) || i > 0 && d.image.Next() <= r.delivered[i-1].image.Next() {
-			t.Fatalf("delivery %d is of image %d with %d keys", i, d.image.Next(), len(d.touched))
+		if (d.Touched == nil) != (i == 0) || i > 0 && d.Image.Next() <= r.delivered[i-1].Image.Next() {
+			t.Fatalf("delivery %d is of image %d with %d keys", i, d.Image.Next(), len(d.Touched))
 		}
 	}
 	return slices.Clone(r.delivered)
@@ -189,8 +189,8 @@ func TestFollowerCatchesUpAndFollows(t *testing.T) {
 		synctest.Wait() // no time passes: the poll is answered at once
 		got := f.deliveries(t)
 		last := got[len(got)-1]
-		if last.image.Next() != 41 || len(last.touched) != 1 || last.touched[0] != job(40, 0).Key() {
-			t.Fatalf("delivered %d, touching %v", last.image.Next(), last.touched)
+		if last.Image.Next() != 41 || len(last.Touched) != 1 || last.Touched[0] != job(40, 0).Key() {
+			t.Fatalf("delivered %d, touching %v", last.Image.Next(), last.Touched)
 		}
 		if st := f.Status(); st.State != FollowFetching || st.Applied != 41 || st.LeaderHighWatermark != 41 || st.Err != nil || st.Leader.Epoch != 1 {
 			t.Fatalf("status %+v", st)
@@ -202,7 +202,7 @@ func TestFollowerCatchesUpAndFollows(t *testing.T) {
 		w.put("one", nil)
 		f = w.follow(t, disk)
 		synctest.Wait()
-		if got := f.deliveries(t); len(got) != 1 || !sameImage(got[0].image, imageOf(t, l)) {
+		if got := f.deliveries(t); len(got) != 1 || !sameImage(got[0].Image, imageOf(t, l)) {
 			t.Fatalf("%d deliveries from the cache", len(got))
 		}
 		if st := f.Status(); st.State != FollowWaiting || st.Err == nil {
@@ -371,8 +371,8 @@ func TestFollowerSetsADamagedCacheAsideAndFetchesAgain(t *testing.T) {
 				}
 				f := w.follow(t, disk)
 				synctest.Wait()
-				if got := f.deliveries(t); got[0].image.Next() != 0 || !sameImage(f.Image(), imageOf(t, l)) {
-					t.Fatalf("it began at %d and is at %d", got[0].image.Next(), f.Image().Next())
+				if got := f.deliveries(t); got[0].Image.Next() != 0 || !sameImage(f.Image(), imageOf(t, l)) {
+					t.Fatalf("it began at %d and is at %d", got[0].Image.Next(), f.Image().Next())
 				}
 				if err := f.stop(); err != nil {
 					t.Fatal(err)

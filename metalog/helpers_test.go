@@ -62,11 +62,11 @@ func batchesOf(runs ...run) (out []*meta.Batch) {
 
 func entryOf(t testing.TB, b *meta.Batch) Entry {
 	t.Helper()
-	payload, err := meta.EncodeBatch(b)
+	e, err := NewEntry(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Entry{Batch: b, Frame: AppendFrame(nil, payload)}
+	return e
 }
 
 func framesOf(t testing.TB, batches ...*meta.Batch) (frames []byte) {

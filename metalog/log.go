@@ -230,17 +230,14 @@ func (l *Log) Bytes() (n int64) {
 
 // Append implements Device: one frame, one fsync.
 func (l *Log) Append(ctx context.Context, b *meta.Batch) error {
-	payload, err := meta.EncodeBatch(b)
+	e, err := NewEntry(b)
 	if err != nil {
-		return fmt.Errorf("metalog: batch %d: %w", b.Offset, err)
-	}
-	if len(payload) > MaxFramePayload {
-		return &BatchTooLargeError{Size: len(payload), Max: MaxFramePayload}
+		return err
 	}
 	if err := l.inPlace(); err != nil {
 		return err
 	}
-	return l.AppendEntries(ctx, []Entry{{Batch: b, Frame: AppendFrame(nil, payload)}})
+	return l.AppendEntries(ctx, []Entry{e})
 }
 
 // inPlace refuses to append to a file that has lost its name: somebody removed

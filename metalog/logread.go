@@ -16,6 +16,18 @@ type Entry struct {
 	Frame []byte
 }
 
+// NewEntry encodes b. A batch that does not fit into a frame is a *BatchTooLargeError.
+func NewEntry(b *meta.Batch) (Entry, error) {
+	payload, err := meta.EncodeBatch(b)
+	if err != nil {
+		return Entry{}, fmt.Errorf("metalog: batch %d: %w", b.Offset, err)
+	}
+	if len(payload) > MaxFramePayload {
+		return Entry{}, &BatchTooLargeError{Size: len(payload), Max: MaxFramePayload}
+	}
+	return Entry{Batch: b, Frame: AppendFrame(nil, payload)}, nil
+}
+
 // DecodeEntries decodes whole frames, as Read returns them and a fetch carries
 // them. It checks the frames and the codec; that the batches continue something is
 // for the caller to check. The frames alias b.

@@ -8,20 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"github.com/shoalstore/shoal/internal/httpx"
-)
-
-// The codes of METALOG §3 that a fetch is refused with.
-const (
-	CodeInconsistentClusterID = "INCONSISTENT_CLUSTER_ID"
-	CodeInvalidRequest        = "INVALID_REQUEST"
-	CodeFencedLeaderEpoch     = "FENCED_LEADER_EPOCH"
-	CodeUnknownLeaderEpoch    = "UNKNOWN_LEADER_EPOCH"
-	CodeNotLeader             = "NOT_LEADER"
-	CodeNotAvailable          = "NOT_AVAILABLE"
 )
 
 // The headers of every answer, refusals included.
@@ -31,16 +20,18 @@ const (
 	HeaderHighWatermark = "Shoal-High-Watermark"
 )
 
+// refusalStatus is the HTTP status of each code.
+var refusalStatus = map[string]int{
+	CodeInconsistentClusterID: http.StatusPreconditionFailed,
+	CodeInvalidRequest:        http.StatusBadRequest,
+	CodeFencedLeaderEpoch:     http.StatusConflict,
+	CodeUnknownLeaderEpoch:    http.StatusConflict,
+	CodeNotLeader:             http.StatusMisdirectedRequest,
+	CodeNotAvailable:          http.StatusServiceUnavailable,
+}
+
 // ContentTypeFrames is that of an answer which is frames; the others are JSON.
 const ContentTypeFrames = "application/vnd.shoal.frames"
-
-// Standing is what a controller knows of who leads.
-type Standing struct {
-	Cluster uuid.UUID // zero while unknown: then no cluster id is refused
-	Epoch   int64     // of the leader
-	URL     string    // of the leader, empty while unknown
-	Leading bool      // this process is it
-}
 
 // ServerConfig is what a Server serves from.
 type ServerConfig struct {
@@ -101,20 +92,20 @@ func (s *Server) watch() (st Standing, down bool, changed <-chan struct{}) {
 
 // fetch answers one request. It decides anew whenever what it decided on changes.
 func (s *Server) fetch(w http.ResponseWriter, r *http.Request) error {
-	q, malformed := parseFetch(r.URL.Query())
+	q := parseFetch(r.URL.Query())
 	var timeout <-chan time.Time // never, until there is something to wait for
-	for waited := q.maxWait == 0; ; {
+	for waited := q.MaxWait == 0; ; {
 		standing, down, moved := s.watch()
 		setStanding(w.Header(), standing)
-		if err := q.check(malformed, standing, down); err != nil {
-			return err
+		if code, err := q.Refuse(standing, down); code != "" {
+			return httpx.Errorf(refusalStatus[code], code, "%s", err)
 		}
 		_, appended := s.cfg.Log.Watch() // before the state that is decided on
 		answer := Decide(q.Position, s.state())
 		if answer.Kind != AnswerFrames {
 			return s.redirect(w, answer)
 		}
-		frames, err := s.cfg.Log.Read(q.Offset, q.maxBytes)
+		frames, err := s.cfg.Log.Read(q.Offset, q.MaxBytes)
 		if trimmed := (*OutOfRangeError)(nil); errors.As(err, &trimmed) {
 			continue // trimmed in between: the next decision says where to
 		}
@@ -125,7 +116,7 @@ func (s *Server) fetch(w http.ResponseWriter, r *http.Request) error {
 			return s.sendFrames(w, frames)
 		}
 		if timeout == nil {
-			timer := time.NewTimer(q.maxWait)
+			timer := time.NewTimer(q.MaxWait)
 			defer timer.Stop()
 			timeout = timer.C
 		}

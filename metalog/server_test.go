@@ -51,12 +51,12 @@ func (g got) String() string {
 	switch {
 	case err != nil:
 		return err.Error()
-	case a.snapshot != nil:
-		return fmt.Sprintf("snapshot (%d,%d)", a.snapshot.EndOffset, a.snapshot.Epoch)
-	case a.diverging != nil:
-		return fmt.Sprintf("diverging (%d,%d)", a.diverging.Epoch, a.diverging.EndOffset)
+	case a.Snapshot != nil:
+		return fmt.Sprintf("snapshot (%d,%d)", a.Snapshot.EndOffset, a.Snapshot.Epoch)
+	case a.Diverging != nil:
+		return fmt.Sprintf("diverging (%d,%d)", a.Diverging.Epoch, a.Diverging.EndOffset)
 	}
-	entries, err := DecodeEntries(a.frames)
+	entries, err := DecodeEntries(a.Frames)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -269,16 +269,18 @@ func FuzzParseFetch(f *testing.F) {
 		if err != nil || strings.Contains(query, ";") {
 			return
 		}
-		q, malformed := parseFetch(v)
-		if q.check(malformed, Standing{Epoch: 4, Leading: true}, false) != nil {
+		q := parseFetch(v)
+		if code, err := q.Refuse(Standing{Epoch: 4, Leading: true}, false); (code == "") != (err == nil) {
+			t.Fatalf("%q is refused with code %q, error %v", query, code, err)
+		} else if code != "" {
 			return
 		}
-		if q.maxBytes < 1 || q.maxBytes > fetchBytesMax || q.maxWait < 0 || q.maxWait > fetchWaitMax || q.Offset < 0 {
+		if q.MaxBytes < 1 || q.MaxBytes > fetchBytesMax || q.MaxWait < 0 || q.MaxWait > fetchWaitMax || q.Offset < 0 {
 			t.Fatalf("%q is accepted as %+v", query, q)
 		}
-		again, malformed := parseFetch(q.values())
-		if malformed != nil || again.Position != q.Position || again.maxBytes != q.maxBytes || again.maxWait != q.maxWait {
-			t.Fatalf("%+v comes back as %+v, %v", q, again, malformed)
+		again := parseFetch(q.values())
+		if again.malformed != nil || again.Position != q.Position || again.MaxBytes != q.MaxBytes || again.MaxWait != q.MaxWait {
+			t.Fatalf("%+v comes back as %+v, %v", q, again, again.malformed)
 		}
 	})
 }
