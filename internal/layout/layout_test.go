@@ -112,6 +112,7 @@ func TestMachinesArePure(t *testing.T) {
 // pureFiles are the machines that live beside their shells.
 var pureFiles = map[string][]string{
 	"internal/controller": {"machine", "machine_io", "liveness", "completion", "locations", "checks", "tables", "jobs", "look"},
+	"zkmeta":              {"election", "election_io", "election_state", "election_queue"},
 	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports"},
 	"metalog":             {"fetch", "fetchquery", "follower_machine"},
 }
