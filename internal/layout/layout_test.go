@@ -113,7 +113,7 @@ func TestMachinesArePure(t *testing.T) {
 var pureFiles = map[string][]string{
 	"internal/controller": {"machine", "machine_io", "liveness", "completion", "locations", "checks", "tables", "jobs", "look"},
 	"zkmeta":              {"election", "election_io", "election_state", "election_queue"},
-	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports"},
+	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports", "consumption", "consumption_io", "consumption_run", "consumption_feed"},
 	"metalog":             {"fetch", "fetchquery", "follower_machine"},
 }
 

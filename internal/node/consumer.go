@@ -1,51 +1,41 @@
 package node
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/stream"
 )
 
-// consumer consumes one partition: one goroutine that owns the feed and the
-// runs of its segments. Usually there is one run that appends, and for a moment
-// at each roll-over the one before it, which seals, commits or fetches. It
-// follows the driving contract of commit.Replica.
+// consumer is the shell of Consumption: one goroutine that owns the machine, the
+// feeds and the builders of one partition. It hands in what happens, carries out
+// the actions, and carries rows from feeds to builders. Effects that take long
+// run beside it and come back as events.
 type consumer struct {
 	n   *Node
 	log zerolog.Logger
 	key meta.PartitionKey
 
-	calls   chan func()   // results of effects, run by the owner
-	changed chan struct{} // of capacity 1: there is a newer image
+	results chan ConsumptionEvent // of effects
+	changed chan struct{}         // of capacity 1: there is a newer image
 	effects sync.WaitGroup
 
 	// Owned by the goroutine of work.
-	source   stream.Source
-	feed     *feed // the partition's; the run that appends has it
-	runs     map[int64]*run
-	past     int64 // segments below it have ended here, whatever an older image says
-	rollOver rollOver
-	lag      lag
+	machine *Consumption
+	source  stream.Source
+	feeds   map[FeedID]*feed
+	shared  FeedID // the partition's own
+	runs    map[meta.SegmentKey]*run
+	blocked time.Duration // of the feed when the roll-over began
+	lag     lag
 
 	mu   sync.Mutex
 	view []api.ConsumingView // what GET /partitions shows
-}
-
-// rollOver measures one: how long the reader waited for room between the end
-// of a segment and the first row of its successor.
-type rollOver struct {
-	under   bool
-	blocked time.Duration
 }
 
 // lag is since when the consumer has been behind the end of the stream.
@@ -67,17 +57,15 @@ func (l *lag) seconds(now time.Duration, rows int64) float64 {
 
 func newConsumer(n *Node, key meta.PartitionKey) *consumer {
 	return &consumer{
-		n: n, key: key, calls: make(chan func(), 64), changed: make(chan struct{}, 1), runs: map[int64]*run{},
+		n: n, key: key, results: make(chan ConsumptionEvent, 64), changed: make(chan struct{}, 1),
+		machine: NewConsumption(ConsumptionConfig{Node: n.cfg.ID, StoreID: n.store.StoreID(), Key: key}),
+		feeds:   map[FeedID]*feed{}, runs: map[meta.SegmentKey]*run{},
 		log: n.component("consumer").With().Stringer("table", key.Table).Int32("partition", key.Partition).Logger(),
 	}
 }
 
 // now is the monotonic time that the machines see.
 func (c *consumer) now() time.Duration { return c.n.now() }
-
-// post has do run by the owner. It is only called from effects, which the
-// owner waits for before it goes.
-func (c *consumer) post(do func()) { c.calls <- do }
 
 // imageChanged says that the node has a newer image.
 func (c *consumer) imageChanged() { notify(c.changed) }
@@ -90,15 +78,11 @@ func (c *consumer) work(ctx context.Context) {
 	defer timer.Stop()
 	always := make(chan struct{}) // ready whenever it is waited for
 	close(always)
-	c.review(ctx)
+	c.step(c.n.imageSeen())
 	for {
-		more := false
-		for _, r := range c.sorted() {
-			more = r.pump() || more
-		}
-		c.sweep()
+		more := c.pump()
 		c.publish()
-		if len(c.runs) == 0 && !c.wanted() {
+		if c.machine.Done() {
 			return
 		}
 		var again <-chan struct{}
@@ -110,202 +94,144 @@ func (c *consumer) work(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case do := <-c.calls:
-			do()
+		case ev := <-c.results:
+			c.lookAtFeeds()
+			c.step(ev)
 		case <-c.changed:
-			c.review(ctx)
+			c.lookAtFeeds()
+			c.step(c.n.imageSeen())
 		case <-c.feedSignal():
 		case <-timer.C:
+			c.step(ConsumptionTick{})
 		case <-again:
 		}
-		c.tick()
 	}
 }
 
-// sorted lists the runs by sequence, the older first: what they hand over the
-// younger can have at once.
-func (c *consumer) sorted() []*run {
-	return slices.SortedFunc(maps.Values(c.runs), func(a, b *run) int { return cmp.Compare(a.seg.Seq, b.seg.Seq) })
-}
-
-// feedSignal is that of the feed that the consumer waits for. A private one is
-// looked at with the timer.
+// feedSignal is that of the partition's feed. A private one is looked at with
+// the timer.
 func (c *consumer) feedSignal() <-chan struct{} {
-	if c.feed == nil {
-		return nil
+	if f := c.feeds[c.shared]; f != nil {
+		return f.signal
 	}
-	return c.feed.signal
+	return nil
 }
 
 // privatePoll is how often private feeds are looked at: rebuilding is rare.
 const privatePoll = 10 * time.Millisecond
 
-// untilTimer is how long until the first deadline of a run.
+// untilTimer is how long until the first deadline.
 func (c *consumer) untilTimer() time.Duration {
 	wait := time.Minute
-	for _, r := range c.runs {
-		if r.timer != commit.NoTimer {
-			wait = min(wait, max(0, r.timer-c.now()))
-		}
-		if r.private {
+	if at, ok := c.machine.Timer(); ok {
+		wait = min(wait, max(0, at-c.now()))
+	}
+	for id := range c.feeds {
+		if id != c.shared {
 			wait = min(wait, privatePoll)
 		}
 	}
 	return wait
 }
 
-// tick lets the machines whose moment has come see it.
-func (c *consumer) tick() {
-	for _, r := range c.sorted() {
-		if r.timer != commit.NoTimer && c.now() >= r.timer {
-			r.step(commit.Tick{})
+// step hands in an event, and carries out the actions.
+func (c *consumer) step(ev ConsumptionEvent) {
+	for events := []ConsumptionEvent{ev}; len(events) > 0; events = events[1:] {
+		for _, a := range c.machine.Step(c.now(), events[0]) {
+			if failed := c.perform(a); failed != nil {
+				events = append(events, failed)
+			}
 		}
 	}
 }
 
-// review compares the runs with the image: records that changed are handed in,
-// and the segment that is consuming gets its run as soon as its predecessor
-// lets it.
-func (c *consumer) review(ctx context.Context) {
-	im := c.n.currentImage()
-	for _, r := range c.sorted() {
-		r.step(commit.ImageChanged{Record: c.record(im, r.seg.SegmentKey())})
+// perform carries out an action. What fails at once comes back as an event.
+func (c *consumer) perform(a ConsumptionAction) ConsumptionEvent {
+	switch a := a.(type) {
+	case OpenFeed:
+		c.openFeed(a)
+	case CloseFeed:
+		c.closeFeed(a.Feed)
+	case SkipFeed:
+		c.feeds[a.Feed].skipTo(a.Offset)
+	case LimitFeed:
+		c.limitFeed(a)
+	case OpenBuilder:
+		return c.openBuilder(a)
+	case DropBuilder:
+		c.runs[a.Segment].dropBuilder()
+	case Effect:
+		c.runs[a.Segment.SegmentKey()].perform(a.Do)
+	case Claim:
+		c.n.copies.claim(a.Segment)
+	case Unclaim:
+		delete(c.runs, a.Segment)
+		c.n.copies.unclaim(a.Segment)
+	case RollOverBegan:
+		c.blocked = c.feeds[a.Feed].blockedFor()
+	case RollOverEnded:
+		c.n.metrics.rollOverPause.Observe((c.feeds[a.Feed].blockedFor() - c.blocked).Seconds())
+	case RunMoved:
+		c.runMoved(a)
+	case Ended:
+		c.runs[a.Segment].cancel()
+	case ConfigMissing:
+		c.log.Error().Str("segment", a.Segment.Name).Int("version", a.Segment.ConfigVersion).
+			Msg("the image lacks the table or the version of its configuration that the segment names")
 	}
-	c.startNext(ctx, im)
+	return nil
 }
 
-// record is what the image says about a segment. That it is not ours any more
-// is believed only of an image that has caught up.
-func (c *consumer) record(im *meta.Image, k meta.SegmentKey) commit.Record {
-	rec := commit.Record{LeaderEpoch: im.Epoch(), Mine: true}
-	s := im.Segment(k)
-	if s == nil || s.Status == meta.SegmentLost {
-		rec.Mine = !c.n.caughtUp()
-		return rec
-	}
-	rec.Mine = slices.Contains(s.Replicas, c.n.cfg.ID) || !c.n.caughtUp()
-	rec.Done, rec.End, rec.Digest, rec.Committer = s.Status == meta.SegmentDone, s.End, s.Digest, s.Committer
-	rec.EndRequested, rec.Attempt = s.EndRequested != nil, s.Attempt
-	return rec
-}
-
-// wanted reports whether the image names this node for the partition's
-// consuming segment.
-func (c *consumer) wanted() bool {
-	s := c.n.currentImage().InProgress(c.key)
-	return s != nil && slices.Contains(s.Replicas, c.n.cfg.ID)
-}
-
-// startNext makes the run of the IN_PROGRESS segment.
-func (c *consumer) startNext(ctx context.Context, im *meta.Image) {
-	s := im.InProgress(c.key)
-	if s == nil || s.Seq < c.past || c.runs[s.Seq] != nil || !slices.Contains(s.Replicas, c.n.cfg.ID) {
-		return
-	}
-	for _, before := range c.runs {
-		if !before.told && !before.m.Over() {
-			return // it still has the feed
-		}
-	}
-	t, cfg := im.Table(s.Table), im.TableConfig(s.Table, s.ConfigVersion)
-	if t == nil || cfg == nil {
-		c.log.Error().Str("segment", s.Name).Int("version", s.ConfigVersion).Msg("the image lacks the table or the version of its configuration that the segment names")
-		return
-	}
+func (c *consumer) openFeed(a OpenFeed) {
 	if c.source == nil {
-		source, err := c.n.streams.Source(cfg.Config.Stream)
+		source, err := c.n.streams.Source(a.Config.Stream)
 		if err != nil {
 			source = brokenSource{err}
 		}
 		c.source = source
 	}
-	r := &run{c: c, seg: s, cfg: &cfg.Config, table: t.Name, timer: commit.NoTimer}
-	r.ctx, r.cancel = context.WithCancel(ctx)
-	r.m = commit.NewReplica(commit.ReplicaConfig{
-		Key:     commit.Key{Table: s.Table, Partition: s.Partition, Seq: s.Seq},
-		Segment: s.Name, Instance: c.n.cfg.ID, Incarnation: c.n.incarnation(), StoreID: c.n.store.StoreID(),
-		StreamEpoch: s.StreamEpoch, Start: s.Start,
-		MaxRows: cfg.Config.Segment.MaxRows, MaxBytes: int64(cfg.Config.Segment.MaxBytes), MaxAge: time.Duration(cfg.Config.Segment.MaxAge),
-		Timing:     commit.Timing{Hold: time.Duration(cfg.Config.Completion.HoldTime), CommitTimeout: time.Duration(cfg.Config.Completion.CommitTimeout)},
-		Download:   cfg.Config.Completion.Mode == meta.CompletionDownload,
-		UploadWait: uploadWait(&cfg.Config), Attempt: s.Attempt,
-	})
-	c.runs[s.Seq] = r
-	c.attach(r, s.Start)
-	r.openBuilder()
-	c.n.copies.claim(s.SegmentKey())
-	c.log.Info().Str("segment", s.Name).Int64("offset", s.Start).Msg("consuming")
-	r.step(commit.ImageChanged{Record: c.record(im, s.SegmentKey())})
-}
-
-func uploadWait(cfg *meta.Config) time.Duration {
-	if cfg.DeepStore == nil {
-		return 0
-	}
-	return time.Duration(cfg.DeepStore.UploadWait)
-}
-
-// attach gives the partition's feed to a run, standing exactly at offset: as it
-// is if it stands there, else opened anew.
-func (c *consumer) attach(r *run, offset int64) {
-	if c.feed != nil {
-		c.feed.skipTo(offset)
-		if !c.feed.standsAt(offset) {
-			c.rollOver.blocked -= c.feed.blockedFor() // the next feed counts from zero
-			c.feed.close()
-			c.feed = nil
-		}
-	}
-	if c.feed == nil {
-		c.feed = c.openFeed(c.n.life, offset)
-	}
-	r.feed, r.private, r.feedEnded = c.feed, false, false
-	c.endRollOver()
-}
-
-func (c *consumer) openFeed(ctx context.Context, offset int64) *feed {
-	return startFeed(ctx, c.source, c.key.Partition, offset)
-}
-
-// handOver takes the partition's feed from a run that does not need it any more.
-func (c *consumer) handOver(r *run) {
-	if !r.private {
-		r.feed = nil
-	}
-	c.beginRollOver()
-}
-
-func (c *consumer) beginRollOver() {
-	if c.feed != nil && !c.rollOver.under {
-		c.rollOver = rollOver{under: true, blocked: c.feed.blockedFor()}
+	c.feeds[a.Feed] = startFeed(c.n.life, c.source, c.key.Partition, a.Offset)
+	if !a.Private {
+		c.shared = a.Feed
 	}
 }
 
-func (c *consumer) endRollOver() {
-	if c.rollOver.under {
-		c.n.metrics.rollOverPause.Observe((c.feed.blockedFor() - c.rollOver.blocked).Seconds())
-		c.rollOver = rollOver{}
+func (c *consumer) closeFeed(id FeedID) {
+	f := c.feeds[id]
+	if id == c.shared {
+		c.blocked -= f.blockedFor() // the next feed counts from zero
 	}
+	f.close()
+	delete(c.feeds, id)
 }
 
-// sweep drops the runs that are over and whose effects have come back.
-func (c *consumer) sweep() {
-	for seq, r := range c.runs {
-		if !r.m.Over() {
-			continue
-		}
-		r.cancel()
-		if r.pending > 0 {
-			continue
-		}
-		r.freeRows()
-		delete(c.runs, seq)
-		if r.told { // COMMIT_SUCCESS is often here before the image that shows it
-			c.past = max(c.past, seq+1)
-		}
-		c.n.copies.unclaim(r.seg.SegmentKey())
-		c.imageChanged() // the successor may be waiting for this one to go
+func (c *consumer) limitFeed(a LimitFeed) {
+	limit := int64(feedSteady)
+	if a.RollOver {
+		limit = feedRollOver
 	}
+	c.feeds[a.Feed].allow(limit)
+}
+
+// openBuilder begins a builder, with its run if it is the run's first.
+func (c *consumer) openBuilder(a OpenBuilder) ConsumptionEvent {
+	k := a.Segment.SegmentKey()
+	r := c.runs[k]
+	if r == nil {
+		r = newRun(c, a)
+		c.runs[k] = r
+		c.log.Info().Str("segment", a.Segment.Name).Int64("offset", a.Segment.Start).Msg("consuming")
+	}
+	if err := r.openBuilder(); err != nil {
+		return BuilderFailed{Segment: k, Run: r.id, Err: err}
+	}
+	return nil
+}
+
+func (c *consumer) runMoved(a RunMoved) {
+	c.log.Info().Str("segment", a.Segment.Name).Stringer("was", a.Was).Stringer("state", a.State).
+		Int64("offset", a.Offset).Msg("replica")
+	c.n.events.add(a.Segment.SegmentKey(), "state "+a.State.String(), offsetDetail(a.Offset), nil)
 }
 
 // stop ends everything under way and waits for it.
@@ -317,33 +243,30 @@ func (c *consumer) stop() {
 	go func() { c.effects.Wait(); close(ended) }()
 	for waiting := true; waiting; {
 		select {
-		case <-c.calls: // what it would have done is of no use now
+		case <-c.results: // what would come of it is of no use now
 		case <-ended:
 			waiting = false
 		}
 	}
-	for _, r := range c.runs {
-		r.freeRows()
-		c.n.copies.unclaim(r.seg.SegmentKey())
+	for k, r := range c.runs {
+		r.dropBuilder()
+		c.n.copies.unclaim(k)
 	}
-	if c.feed != nil {
-		c.feed.close()
+	for _, f := range c.feeds {
+		f.close()
 	}
 }
 
 // publish renews what GET /partitions shows.
 func (c *consumer) publish() {
 	var views []api.ConsumingView
-	for _, r := range c.sorted() {
+	for _, r := range c.machine.Runs() {
 		v := api.ConsumingView{
-			Table: r.table, Partition: c.key.Partition, Segment: r.seg.Name, Seq: r.seg.Seq, State: r.m.State().String(),
-			Start: r.seg.Start, Offset: r.m.Position(), Rows: r.m.Rows(), Bytes: r.m.Bytes(), LastError: r.m.LastError(),
+			Table: r.Table, Partition: c.key.Partition, Segment: r.Segment.Name, Seq: r.Segment.Seq, State: r.State.String(),
+			Start: r.Segment.Start, Offset: r.Position, Rows: r.Rows, Bytes: r.Bytes, LastError: r.LastError,
+			StreamEnd: r.StreamEnd, LagRows: max(0, r.StreamEnd-r.Position),
 		}
-		if c.feed != nil {
-			v.StreamEnd, _, _ = c.feed.state()
-			v.LagRows = max(0, v.StreamEnd-v.Offset)
-			v.LagSeconds = c.lag.seconds(c.now(), v.LagRows)
-		}
+		v.LagSeconds = c.lag.seconds(c.now(), v.LagRows)
 		views = append(views, v)
 	}
 	c.mu.Lock()

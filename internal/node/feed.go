@@ -173,26 +173,6 @@ func (f *feed) drop(n int) {
 	notify(f.room)
 }
 
-// position is the offset of the first row that waits, or the next-fetch
-// position when none does; fetched is the next-fetch position.
-func (f *feed) position() (position, fetched int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.batches) > 0 {
-		return f.batches[0][0].Offset, f.next
-	}
-	return f.next, f.next
-}
-
-// standsAt reports whether the next row that comes out is the first one at or
-// past offset: no such row was taken, and none below it waits or is to be read.
-func (f *feed) standsAt(offset int64) bool {
-	position, _ := f.position()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err == nil && f.taken <= offset && offset <= position
-}
-
 // skipTo drops the waiting rows below offset.
 func (f *feed) skipTo(offset int64) {
 	for {
@@ -208,12 +188,15 @@ func (f *feed) skipTo(offset int64) {
 	}
 }
 
-// state is the end of the stream as far as known, the stream's epoch, and why
-// the feed ended, nil while it goes on. Rows that wait are still good.
-func (f *feed) state() (end int64, epoch string, err error) {
+// standing is how the feed stands, all of one moment.
+func (f *feed) standing() FeedMoved {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.end, f.epoch, f.err
+	at := FeedMoved{Position: f.next, Fetched: f.next, Taken: f.taken, End: f.end, Epoch: f.epoch, Err: f.err}
+	if len(f.batches) > 0 {
+		at.Position, at.Waiting = f.batches[0][0].Offset, true
+	}
+	return at
 }
 
 // blockedFor is how long the reader has waited for room so far. A wait that is

@@ -57,45 +57,22 @@ func batch(next int64, valueBytes int, offsets ...int64) stream.Batch {
 func TestFeedGivesEachRowOnceAndKnowsWhereItStands(t *testing.T) {
 	f := startFeed(t.Context(), &tape{batches: []stream.Batch{batch(13, 1, 10, 11), batch(20, 1), batch(25, 1, 22, 24)}, err: errTest}, 3, 10)
 	<-f.done
-	at := func(position, fetched int64) {
+	at := func(position, fetched, taken int64, waiting bool) {
 		t.Helper()
-		if p, n := f.position(); p != position || n != fetched {
-			t.Fatalf("stands at %d of %d, want %d of %d", p, n, position, fetched)
+		want := FeedMoved{Position: position, Fetched: fetched, Taken: taken, Waiting: waiting, End: 1000, Epoch: "e", Err: errTest}
+		if got := f.standing(); got != want {
+			t.Fatalf("stands at %+v, want %+v", got, want)
 		}
 	}
-	stands := func(offsets ...int64) {
-		t.Helper()
-		for o := int64(8); o <= 30; o++ {
-			want := false
-			for _, w := range offsets {
-				want = want || w == o
-			}
-			f.err = nil // it stands while it can go on
-			if got := f.standsAt(o); got != want {
-				t.Fatalf("stands at %d: %v", o, got)
-			}
-		}
-	}
-	if _, epoch, err := f.state(); !errors.Is(err, errTest) || epoch != "e" {
-		t.Fatalf("%q, %v", epoch, err)
-	}
-	if f.standsAt(10) {
-		t.Fatal("one that ended stands nowhere")
-	}
-	at(10, 25)
-	stands(10)
+	at(10, 25, 10, true)
 	f.drop(1)
-	at(11, 25)
-	stands(11)
+	at(11, 25, 11, true)
 	f.drop(1)
-	at(22, 25) // past the gap
-	stands(12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
+	at(22, 25, 12, true) // past the gap
 	f.skipTo(24)
-	at(24, 25)
-	stands(23, 24)
+	at(24, 25, 23, true)
 	f.skipTo(30)
-	at(25, 25)
-	stands(25)
+	at(25, 25, 25, false)
 	if f.peek() != nil || f.bytes != 0 {
 		t.Fatalf("%d rows, %d bytes are left", len(f.peek()), f.bytes)
 	}
@@ -105,13 +82,13 @@ func TestFeedGivesEachRowOnceAndKnowsWhereItStands(t *testing.T) {
 func TestFeedThatCannotOpenSaysSo(t *testing.T) {
 	f := startFeed(t.Context(), &tape{openErr: errTest}, 0, 7)
 	<-f.done
-	if _, _, err := f.state(); !errors.Is(err, errTest) {
+	if err := f.standing().Err; !errors.Is(err, errTest) {
 		t.Fatal(err)
 	}
 	f.close()
 	f = startFeed(t.Context(), &tape{}, 0, 7)
 	f.close()
-	if _, _, err := f.state(); err != nil {
+	if err := f.standing().Err; err != nil {
 		t.Fatalf("%v: it was closed, and nothing failed", err)
 	}
 }
@@ -136,7 +113,8 @@ func TestFeedRows(t *testing.T) {
 		}
 		takes := rapid.SliceOfN(rapid.IntRange(1, 6), len(want)+1, len(want)+1).Draw(r, "takes")
 		var got []int64
-		var most, left, position, fetched int64
+		var most, left int64
+		var stands FeedMoved
 		synctest.Test(t, func(*testing.T) {
 			f := startFeed(context.Background(), &tape{batches: batches}, 0, 0)
 			defer f.close()
@@ -152,15 +130,15 @@ func TestFeedRows(t *testing.T) {
 			}
 			synctest.Wait()
 			left = f.bytes
-			position, fetched = f.position()
+			stands = f.standing()
 		})
 		switch {
 		case !slices.Equal(got, want):
 			r.Fatalf("got %v, want %v", got, want)
 		case most > feedSteady+5*(1<<20+rowOverhead):
 			r.Fatalf("%d bytes waited", most)
-		case position != next || fetched != next || left != 0:
-			r.Fatalf("stands at %d of %d with %d bytes, want %d", position, fetched, left, next)
+		case stands.Position != next || stands.Fetched != next || left != 0:
+			r.Fatalf("stands at %d of %d with %d bytes, want %d", stands.Position, stands.Fetched, left, next)
 		}
 	})
 }
@@ -172,7 +150,7 @@ func TestFullFeedWaitsForRoomAndSaysForHowLong(t *testing.T) {
 			batches = append(batches, batch(o+1, 1<<20, o))
 		}
 		f := startFeed(t.Context(), &tape{batches: batches}, 0, 0)
-		fetched := func() int64 { synctest.Wait(); _, n := f.position(); return n }
+		fetched := func() int64 { synctest.Wait(); return f.standing().Fetched }
 		if n := fetched(); n != 8 {
 			t.Fatalf("%d rows of 1 MiB are read ahead", n)
 		}

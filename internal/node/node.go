@@ -340,12 +340,23 @@ func (n *Node) currentImage() *meta.Image {
 	return n.image
 }
 
+// imageSeen is the newest image as a partition's consumption sees it.
+func (n *Node) imageSeen() ImageSeen {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return ImageSeen{Image: n.image, CaughtUp: n.caughtUpLocked(), Incarnation: n.standing.incarnation}
+}
+
 // caughtUp reports whether the image has reached the high watermark that the
 // leader named last, in an epoch that the node has heard of: only then does the
 // absence of a record say anything.
 func (n *Node) caughtUp() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.caughtUpLocked()
+}
+
+func (n *Node) caughtUpLocked() bool {
 	s := &n.standing
 	return s.registered && s.highWatermark > 0 && n.image.Next() >= s.highWatermark && n.image.Epoch() >= s.epoch
 }

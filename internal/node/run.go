@@ -11,55 +11,31 @@ import (
 	"github.com/shoalstore/shoal/segment"
 )
 
-// run is one segment on its way from its first row to the committed bytes in
-// the store: its machine, and the effects that the machine asked for. It
-// belongs to its consumer's goroutine; effects that take long run beside it and
-// come back as events.
+// run is what the shell has of a run of Consumption: its builder, and the
+// effects under way. It belongs to its consumer's goroutine; effects run beside
+// it.
 type run struct {
 	c      *consumer
+	id     uint64
 	seg    *meta.Segment // as it was when the run began
 	cfg    *meta.Config  // exactly the version that the record names
 	table  string
-	m      *commit.Replica
 	ctx    context.Context // ends with the run
 	cancel context.CancelFunc
 
-	// feed is where rows come from: the partition's, or a private one; nil when
-	// the machine wants none.
-	feed      *feed
-	private   bool
-	feedEnded bool // its error was handed in
-	fed       fedMark
-
-	builder *segment.Builder
-	file    vfs.File
-	path    string
-
-	pending  int // effects under way
+	builder  *segment.Builder
+	file     vfs.File
+	path     string
 	stopLoad context.CancelFunc
-	timer    time.Duration
-	told     bool // SuccessorMayStart
-	end      int64
-	failed   error
 }
 
-// fedMark is what was last said with Fed, so that nothing is said twice.
-type fedMark struct{ next, fetched int64 }
-
-// step hands an event to the machine and carries out what it says.
-func (r *run) step(ev commit.ReplicaEvent) {
-	before := r.m.State()
-	for _, a := range r.m.Step(r.c.now(), ev) {
-		r.act(a)
-	}
-	if after := r.m.State(); after != before {
-		r.c.log.Info().Str("segment", r.seg.Name).Stringer("was", before).Stringer("state", after).
-			Int64("offset", r.m.Position()).Msg("replica")
-		r.c.n.events.add(r.seg.SegmentKey(), "state "+after.String(), fmt.Sprintf("at offset %d", r.m.Position()), nil)
-	}
+func newRun(c *consumer, a OpenBuilder) *run {
+	r := &run{c: c, id: a.Run, seg: a.Segment, cfg: a.Config, table: a.Table}
+	r.ctx, r.cancel = context.WithCancel(c.n.life)
+	return r
 }
 
-func (r *run) act(a commit.ReplicaAction) {
+func (r *run) perform(a commit.ReplicaAction) {
 	switch a := a.(type) {
 	case commit.Send:
 		r.send(a)
@@ -73,30 +49,13 @@ func (r *run) act(a commit.ReplicaAction) {
 		if r.stopLoad != nil {
 			r.stopLoad()
 		}
-	case commit.Restart:
-		r.restart(a)
-	case commit.FreeRows:
-		r.freeRows()
-	case commit.SuccessorMayStart:
-		r.told, r.end = true, a.Offset
-		r.c.handOver(r)
-	case commit.SetTimer:
-		r.timer = a.At
-	case commit.KeepFile, commit.SetAside:
-		// The file is in the store, and the store's changes are told to the
-		// copies' machine, which knows from the image what it is good for.
 	}
 }
 
-// effect runs do beside the consumer; its event comes back to the machine.
+// effect runs do beside the consumer, which waits for it before it goes.
 func (r *run) effect(ctx context.Context, do func(ctx context.Context) commit.ReplicaEvent) {
-	r.pending++
 	r.c.effects.Go(func() {
-		ev := do(ctx)
-		r.c.post(func() {
-			r.pending--
-			r.step(ev)
-		})
+		r.c.results <- EffectDone{Segment: r.seg.SegmentKey(), Run: r.id, Event: do(ctx)}
 	})
 }
 
@@ -126,6 +85,9 @@ func (r *run) seal(end int64) {
 	r.builder, r.file, r.path = nil, nil, ""
 	seg := r.seg
 	r.effect(context.WithoutCancel(r.ctx), func(context.Context) commit.ReplicaEvent {
+		if b == nil {
+			return commit.SealFailed{End: end, Error: "the segment's builder could not be opened"}
+		}
 		began := time.Now()
 		info, err := r.c.n.sealAndPublish(seg, b, f, path, end)
 		r.c.n.metrics.seal.Observe(time.Since(began).Seconds())
@@ -160,31 +122,20 @@ func (r *run) download(a commit.Download) {
 	})
 }
 
-// restart throws the builder away and begins a new one at the segment's start.
-func (r *run) restart(a commit.Restart) {
+// openBuilder stages a file and starts a builder on it, in place of the one
+// before.
+func (r *run) openBuilder() error {
 	r.dropBuilder()
-	if a.Private {
-		r.closePrivate()
-		r.feed, r.private, r.feedEnded = r.c.openFeed(r.ctx, a.From), true, false
-	} else {
-		r.c.attach(r, a.From)
-	}
-	r.fed = fedMark{}
-	r.openBuilder()
-}
-
-// openBuilder stages a file and starts the builder on it. A failure is the
-// machine's to deal with, as if the feed had broken.
-func (r *run) openBuilder() {
 	f, path, err := r.c.n.store.Stage(r.seg.Table, r.seg.Partition, r.seg.Name)
-	if err == nil {
-		r.builder, err = segment.NewBuilder(f, builderConfig(r.table, r.seg, r.cfg))
-	}
 	if err != nil {
-		r.failed = err
-		return
+		return err
 	}
-	r.file, r.path, r.failed = f, path, nil
+	b, err := segment.NewBuilder(f, builderConfig(r.table, r.seg, r.cfg))
+	if err != nil {
+		return err
+	}
+	r.builder, r.file, r.path = b, f, path
+	return nil
 }
 
 func builderConfig(table string, s *meta.Segment, cfg *meta.Config) segment.BuilderConfig {
@@ -209,98 +160,4 @@ func (r *run) dropBuilder() {
 	r.builder, r.file, r.path = nil, nil, ""
 }
 
-func (r *run) freeRows() {
-	r.dropBuilder()
-	r.closePrivate()
-}
-
-func (r *run) closePrivate() {
-	if r.private {
-		r.feed.close()
-		r.feed, r.private = nil, false
-	}
-}
-
-// pumpRows bounds how many rows are appended before other events are looked at.
-const pumpRows = 2000
-
-// pump offers the rows that wait to the machine, appends those that it takes,
-// and tells it how far the feed is. It reports whether there may be more to do
-// at once.
-func (r *run) pump() (more bool) {
-	if r.failed != nil {
-		err := r.failed
-		r.failed = nil
-		r.step(commit.ReaderFailed{Error: err.Error()})
-		return false
-	}
-	if r.feed == nil {
-		return false
-	}
-	if r.builder == nil || !r.m.Consuming() {
-		r.feed.allow(feedRollOver)
-		if !r.private {
-			r.c.beginRollOver()
-		}
-		return false
-	}
-	r.feed.allow(feedSteady)
-	if !r.private {
-		r.c.rollOver = rollOver{} // told to catch up: it goes on
-	}
-	rows := r.feed.peek()
-	if !r.sameStream() {
-		return false
-	}
-	n, left, err := r.offer(rows)
-	r.feed.drop(n)
-	if err != nil {
-		r.c.n.noteFatal(err)
-		r.step(commit.ReaderFailed{Error: fmt.Sprintf("append to the segment's file: %v", err)})
-		return false
-	}
-	position, fetched := r.feed.position()
-	if mark := (fedMark{position, fetched}); mark != r.fed || left {
-		r.fed = mark
-		r.step(commit.Fed{Next: position, Fetched: fetched})
-	}
-	if n > 0 {
-		return true
-	}
-	if _, _, err := r.feed.state(); err != nil && !r.feedEnded && len(rows) == 0 {
-		r.feedEnded = true
-		r.step(commit.ReaderFailed{Error: err.Error()})
-	}
-	return false
-}
-
-// offer offers rows one by one. It returns how many are done with, and whether
-// the machine left one.
-func (r *run) offer(rows []segment.Row) (done int, left bool, err error) {
-	now := r.c.now()
-	for i := range rows[:min(len(rows), pumpRows)] {
-		row := &rows[i]
-		switch r.m.Offer(now, row.Offset, row.RawBytes()) {
-		case commit.LeaveRow:
-			return i, true, nil
-		case commit.AppendRow:
-			if err := r.builder.Append(row); err != nil {
-				return i, false, err
-			}
-		}
-	}
-	return min(len(rows), pumpRows), false, nil
-}
-
-// sameStream reports whether what is being read is the stream of the record. A
-// topic that was made anew under the old name is another one, and its offsets
-// mean nothing here.
-func (r *run) sameStream() bool {
-	_, epoch, _ := r.feed.state()
-	if epoch == "" || epoch == r.seg.StreamEpoch || r.feedEnded {
-		return true
-	}
-	r.feedEnded = true
-	r.step(commit.ReaderFailed{Error: fmt.Sprintf("the stream has epoch %q, the segment is of epoch %q: it was made anew", epoch, r.seg.StreamEpoch)})
-	return false
-}
+func offsetDetail(offset int64) string { return fmt.Sprintf("at offset %d", offset) }
