@@ -142,7 +142,7 @@ func (e *Election) Step(now time.Duration, ev ElectionEvent) []ElectionAction {
 		}
 	case Ponged:
 		if e.inSession(ev.Session) {
-			e.heard(ev.SentAt)
+			e.heard(min(ev.SentAt, now))
 		}
 	case CandidateGone:
 		e.gone(now, ev)
@@ -181,7 +181,7 @@ func (e *Election) heard(sentAt time.Duration) {
 
 func (e *Election) fence(now time.Duration) {
 	if e.state == Leading && now >= e.deadline {
-		e.stepDown("ZooKeeper has not answered for 2/3 of the session timeout")
+		e.stepDown("ZooKeeper was silent for too long")
 		e.stand(e.soon(now, 0))
 	}
 }
