@@ -68,6 +68,40 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
+// noDevice forgets what is appended, at once.
+type noDevice struct{ Device }
+
+func (noDevice) Append(context.Context, *meta.Batch) error { return nil }
+
+// BenchmarkWriter is what the writer itself costs a change, without encoding the
+// batch and without a disk.
+func BenchmarkWriter(b *testing.B) {
+	w := NewWriter(WriterConfig{
+		Device: noDevice{}, Image: meta.Empty(), Cluster: testCluster, Leader: meta.Leader{Epoch: 1, Term: termOf(1)},
+		Clock: func() int64 { return time.Now().UnixMilli() },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	<-w.Ready()
+	var n atomic.Int64
+	b.SetParallelism(50)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := w.Submit(ctx, put(n.Add(1)%10000, 200)); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.StopTimer()
+	cancel()
+	if err := <-done; err != nil {
+		b.Error(err)
+	}
+}
+
 // BenchmarkReplay is a batch from the disk's cache into the image.
 func BenchmarkReplay(b *testing.B) {
 	l := openLog(b, vfs.NewMem(), 0)

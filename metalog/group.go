@@ -15,7 +15,7 @@ type group struct {
 	batch   *meta.Batch   // without its changes until the group is sealed
 	changes []meta.Change // accepted, in order
 	bytes   int           // no less than what the batch encodes to
-	waiting []*submission
+	waiting []uint64      // who is answered once it is committed
 	sealed  bool
 }
 
@@ -26,10 +26,10 @@ var (
 	errNoChange = errors.New("metalog: nothing to change")
 )
 
-// add evaluates s and takes its change into the batch, whole. On an error the group
+// add evaluates fn and takes its change into the batch, whole. On an error the group
 // is as it was.
-func (g *group) add(s *submission) error {
-	c, err := s.fn(g.image, g.batch.Time)
+func (g *group) add(fn meta.Func) error {
+	c, err := fn(g.image, g.batch.Time)
 	switch {
 	case err != nil:
 		return err
@@ -52,7 +52,6 @@ func (g *group) add(s *submission) error {
 	g.image = im
 	g.bytes += size
 	g.changes = append(g.changes, c)
-	g.waiting = append(g.waiting, s)
 	return nil
 }
 

@@ -3,10 +3,10 @@
 //
 // It owns the frames of the log and their damage rules (frame.go), the log on
 // local files (log.go and logfile.go), the epoch file (epoch.go), the one writer
-// of the acting leader (writer.go), the decision what a follower is answered
-// (fetch.go, a pure function) with its HTTP handler (server.go), and the follower
-// that keeps a cache of the log on disk (follower_machine.go decides, follower.go
-// acts). It does not know what a record means (package meta does), who leads
+// of the acting leader (writer_machine.go decides, writer.go acts), the decision
+// what a follower is answered (fetchquery.go and fetch.go, pure functions) with its
+// HTTP handler (server.go), and the follower that keeps a cache of the log on disk
+// (follower_machine.go decides, follower.go acts). It does not know what a record means (package meta does), who leads
 // (package zkmeta or the only controller), or what is done with an image.
 //
 // Three offsets recur: LSO, the log start offset; HW, the high watermark, the
@@ -15,7 +15,7 @@
 // the end that End reports is the high watermark: only [LSO, HW) is ever served
 // or applied.
 //
-// Start reading at Device below, then log.go and writer.go. The bytes on disk are
+// Start reading at Device below, then log.go and writer_machine.go. The bytes on disk are
 // drawn in docs/format/log.md.
 package metalog
 

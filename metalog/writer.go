@@ -12,17 +12,9 @@ import (
 	"github.com/shoalstore/shoal/meta"
 )
 
-const (
-	// groupBytesMax is how large a batch may be when it is encoded. It leaves room
-	// below MaxFramePayload, and below what the other device can write at once.
-	groupBytesMax = 512 << 10
-	// groupsMax is how many batches may wait for the one in flight. When there are
-	// that many, Submit waits.
-	groupsMax = 4
-	// takeMax is how many submissions are evaluated before the append in flight is
-	// looked at again: refusals fill no batch, so a storm of them has no other end.
-	takeMax = 256
-)
+// takeMax is how many submissions are evaluated before the append in flight is looked
+// at again: refusals fill no batch, so a storm of them has no other end.
+const takeMax = 256
 
 // WriterConfig is what a Writer needs. Metrics may be nil.
 type WriterConfig struct {
@@ -44,7 +36,8 @@ type WriterConfig struct {
 // Writer is the one writer of the metadata: everything that changes it, on the
 // acting leader, is a function of the image that goes through Submit. It groups what
 // it accepts while an append is in flight into the next batch: one fsync for all of
-// them, and never two appends at a time.
+// them, and never two appends at a time. The decisions are in writer_machine.go; this
+// is the goroutine that acts on them.
 type Writer struct {
 	cfg     WriterConfig
 	log     zerolog.Logger
@@ -59,7 +52,12 @@ type Writer struct {
 	image   *meta.Image   // committed
 	changed chan struct{} // closed and replaced when image changes
 
-	groups []*group // accepted and not yet committed, oldest first; only Run's goroutine
+	// Only Run's goroutine:
+	machine  *WriterMachine
+	waiting  map[uint64]*submission // by the id that the machine knows them by
+	last     uint64                 // id given
+	appended chan error             // what came of the append in flight
+	stopped  bool
 }
 
 // submission is one call of Submit on its way.
@@ -71,13 +69,6 @@ type submission struct {
 type answer struct {
 	result Result
 	err    error
-}
-
-// Result says where a change is: in the batch at Offset. Image is the committed
-// image right after that batch.
-type Result struct {
-	Offset int64
-	Image  *meta.Image
 }
 
 // NewWriter returns a writer that has written nothing yet; Run does.
@@ -92,6 +83,9 @@ func NewWriter(cfg WriterConfig) *Writer {
 		done:        make(chan struct{}),
 		ready:       make(chan struct{}),
 		changed:     make(chan struct{}),
+		machine:     NewWriterMachine(WriterMachineConfig{Image: cfg.Image, Leader: cfg.Leader, Cluster: cfg.Cluster}),
+		waiting:     make(map[uint64]*submission),
+		appended:    make(chan error, 1),
 	}
 }
 
@@ -110,7 +104,7 @@ func (w *Writer) Submit(ctx context.Context, fn meta.Func) (Result, error) {
 	select {
 	case w.submissions <- s:
 	case <-w.done:
-		return Result{}, w.refusal()
+		return Result{}, refusal(w.err)
 	case <-ctx.Done():
 		return Result{}, fmt.Errorf("metalog: submit: %w", context.Cause(ctx))
 	}
@@ -120,14 +114,6 @@ func (w *Writer) Submit(ctx context.Context, fn meta.Func) (Result, error) {
 	case <-ctx.Done():
 		return Result{}, fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 	}
-}
-
-// refusal is what a Submit gets after Run has returned.
-func (w *Writer) refusal() error {
-	if w.err != nil {
-		return fmt.Errorf("%w: %w", ErrPoisoned, w.err)
-	}
-	return ErrStopped
 }
 
 // Image is the committed image.
@@ -154,190 +140,86 @@ func (w *Writer) Done() <-chan struct{} { return w.done }
 // Run writes until ctx ends; then it takes no more, appends what it has accepted,
 // and returns nil. An append that fails poisons the writer: everything accepted
 // ends as ErrUnknown, Run returns the failure, and leadership must be laid down.
-func (w *Writer) Run(ctx context.Context) (err error) {
-	defer func() {
-		w.err = err
-		close(w.done)
-	}()
-	if err := w.openEpoch(); err != nil {
-		return err
-	}
-	var (
-		appended = make(chan error, 1)
-		busy     bool // an append is in flight: of groups[0]
-		stop     = ctx.Done()
-		in       = w.submissions
-	)
-	for {
-		if !busy && len(w.groups) > 0 {
-			if err := w.groups[0].seal(); err != nil {
-				return w.poison(err)
-			}
-			busy = true
-			go func(b *meta.Batch) {
-				// Shutting down does not make an append's outcome unknown.
-				appended <- w.cfg.Device.Append(context.WithoutCancel(ctx), b)
-			}(w.groups[0].batch)
-		}
-		if stop == nil && len(w.groups) == 0 {
-			return nil
-		}
-		accepting := in
-		if len(w.groups) > groupsMax {
-			accepting = nil
+func (w *Writer) Run(ctx context.Context) error {
+	defer close(w.done)
+	stop := ctx.Done()
+	w.step(ctx, OpenEpoch{})
+	for !w.stopped {
+		in := w.submissions
+		if w.machine.Full() {
+			in = nil
 		}
 		select {
-		case s := <-accepting:
-			if err := w.take(s); err != nil {
-				if busy {
-					<-appended
-				}
-				return w.poison(err)
-			}
-		case err := <-appended:
-			busy = false
-			if err != nil {
-				return w.poison(fmt.Errorf("append batch %d: %w", w.groups[0].batch.Offset, err))
-			}
-			w.commit()
+		case s := <-in:
+			w.take(ctx, s)
+		case err := <-w.appended:
+			w.step(ctx, Appended{err})
 		case <-stop:
-			stop, in = nil, nil
+			stop = nil
+			w.step(ctx, Stopping{})
+		}
+	}
+	return w.err
+}
+
+// take hands over a submission and those that are waiting behind it, while there is
+// room, before the next append begins: they share it.
+func (w *Writer) take(ctx context.Context, s *submission) {
+	for n := 1; s != nil; n++ {
+		w.last++
+		w.waiting[w.last] = s
+		w.step(ctx, Submitted{ID: w.last, Func: s.fn, More: true})
+		s = nil
+		if n < takeMax && !w.machine.Full() {
+			select {
+			case s = <-w.submissions:
+			default:
+			}
+		}
+	}
+	w.step(ctx, Flush{})
+}
+
+// step steps the machine and does what it says.
+func (w *Writer) step(ctx context.Context, ev WriterEvent) {
+	for _, a := range w.machine.Step(w.cfg.Clock(), ev) {
+		switch a := a.(type) {
+		case AppendBatch:
+			go func() {
+				// Shutting down does not make an append's outcome unknown.
+				w.appended <- w.cfg.Device.Append(context.WithoutCancel(ctx), a.Batch)
+			}()
+		case BatchCommitted:
+			w.committed(a)
+		case Answered:
+			w.answer(a)
+		case WriterStopped:
+			w.err, w.stopped = a.Err, true
 		}
 	}
 }
 
-// openEpoch accepts the records that every epoch, and every log, begins with.
-func (w *Writer) openEpoch() error {
-	g := w.newGroup()
-	if w.image.Next() == 0 {
-		if err := g.add(w.change(meta.NewCluster(w.cfg.Cluster))); err != nil {
-			return fmt.Errorf("metalog: new cluster: %w", err)
-		}
-	}
-	if err := g.add(w.change(meta.NewLeader(w.cfg.Leader))); err != nil {
-		return fmt.Errorf("metalog: open epoch %d: %w", w.cfg.Leader.Epoch, err)
-	}
-	return nil
-}
-
-// change makes a submission that nobody waits for.
-func (w *Writer) change(fn meta.Func) *submission {
-	return &submission{fn: fn, answer: make(chan answer, 1)}
-}
-
-// take evaluates a submission and those that are waiting behind it, while they fit
-// into the groups there may be. Only a broken invariant of the writer is an error.
-func (w *Writer) take(s *submission) error {
-	for n := 1; ; n++ {
-		if err := w.evaluate(s); err != nil {
-			return err
-		}
-		if len(w.groups) > groupsMax || n == takeMax {
-			return nil
-		}
-		select {
-		case s = <-w.submissions:
-		default:
-			return nil
-		}
-	}
-}
-
-// evaluate puts s into the open group, or into a new one when that is in flight or
-// has no room, or answers it.
-func (w *Writer) evaluate(s *submission) error {
-	g := w.openGroup()
-	if g == nil {
-		g = w.newGroup()
-	}
-	err := g.add(s)
-	if errors.Is(err, errNoRoom) {
-		if err := g.seal(); err != nil {
-			s.answer <- answer{err: fmt.Errorf("%w: %w", ErrUnknown, err)}
-			return err
-		}
-		g = w.newGroup()
-		err = g.add(s)
-	}
-	if len(g.waiting) == 0 {
-		w.groups = w.groups[:len(w.groups)-1] // nothing came of it
-	}
-	switch {
-	case errors.Is(err, errNoChange):
-		w.awaitCommitted(s)
-	case err != nil:
-		w.metrics.refusals.Inc()
-		s.answer <- answer{err: err}
-	}
-	return nil
-}
-
-// awaitCommitted answers a submission that changes nothing: with the newest group
-// that it saw, or at once.
-func (w *Writer) awaitCommitted(s *submission) {
-	if n := len(w.groups); n > 0 {
-		w.groups[n-1].waiting = append(w.groups[n-1].waiting, s)
-		return
-	}
-	s.answer <- answer{result: Result{Offset: w.image.Next() - 1, Image: w.image}}
-}
-
-// openGroup is the newest group if it can still be added to.
-func (w *Writer) openGroup() *group {
-	if n := len(w.groups); n > 0 && !w.groups[n-1].sealed {
-		return w.groups[n-1]
-	}
-	return nil
-}
-
-// newGroup opens a group after the newest one.
-func (w *Writer) newGroup() *group {
-	base := w.image // only Run's goroutine changes it
-	if n := len(w.groups); n > 0 {
-		base = w.groups[n-1].image
-	}
-	g := &group{
-		base: base, image: base,
-		batch: &meta.Batch{
-			Offset: base.Next(), Epoch: w.cfg.Leader.Epoch, Term: w.cfg.Leader.Term,
-			Time: meta.NextTime(base.LastTime(), w.cfg.Clock()),
-		},
-	}
-	w.groups = append(w.groups, g)
-	return g
-}
-
-// commit publishes the image of the group whose append has come back, and then
-// answers those who waited for it.
-func (w *Writer) commit() {
-	g := w.groups[0]
-	w.groups = w.groups[1:]
+// committed publishes the image of a batch.
+func (w *Writer) committed(c BatchCommitted) {
 	w.mu.Lock()
-	w.image = g.image
+	w.image = c.Image
 	close(w.changed)
 	w.changed = make(chan struct{})
 	w.mu.Unlock()
-	if g.base.Epoch() != w.cfg.Leader.Epoch {
+	if c.First {
 		close(w.ready)
-		w.log.Info().Int64("offset", g.batch.Offset).Msg("epoch opened")
+		w.log.Info().Int64("offset", c.Batch.Offset).Msg("epoch opened")
 	}
 	if w.cfg.Committed != nil {
-		w.cfg.Committed(g.image, g.batch)
+		w.cfg.Committed(c.Image, c.Batch)
 	}
-	w.metrics.groupChanges.Observe(float64(len(g.waiting)))
-	for _, s := range g.waiting {
-		s.answer <- answer{result: Result{Offset: g.batch.Offset, Image: g.image}}
-	}
+	w.metrics.groupChanges.Observe(float64(c.Changes))
 }
 
-// poison ends everything accepted: nobody can say which of it will be found in the
-// log. Nothing is tried again here; the next leader reads what is there.
-func (w *Writer) poison(cause error) error {
-	for _, g := range w.groups {
-		for _, s := range g.waiting {
-			s.answer <- answer{err: fmt.Errorf("%w: %w", ErrUnknown, cause)}
-		}
+func (w *Writer) answer(a Answered) {
+	if a.Err != nil && !errors.Is(a.Err, ErrUnknown) {
+		w.metrics.refusals.Inc()
 	}
-	w.groups = nil
-	return cause
+	w.waiting[a.ID].answer <- answer{result: a.Result, err: a.Err}
+	delete(w.waiting, a.ID)
 }

@@ -114,7 +114,7 @@ var pureFiles = map[string][]string{
 	"internal/controller": {"machine", "machine_io", "liveness", "completion", "locations", "checks", "tables", "jobs", "look"},
 	"zkmeta":              {"election", "election_io", "election_state", "election_queue"},
 	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports", "consumption", "consumption_io", "consumption_run", "consumption_feed"},
-	"metalog":             {"fetch", "fetchquery", "follower_machine"},
+	"metalog":             {"fetch", "fetchquery", "follower_machine", "group", "writer_machine"},
 }
 
 // TestMachinesBesideTheirShellsArePure looks into files, because a shell in the
