@@ -36,13 +36,13 @@ type Config struct {
 	Log         zerolog.Logger
 	Metrics     *Metrics // nil: none
 
-	limits *planLimits // tests shorten them
+	limits *PlanLimits // tests shorten them
 }
 
 // Downloader fetches immutable resources. It is safe for concurrent use.
 type Downloader struct {
 	cfg    Config
-	limits planLimits
+	limits PlanLimits
 	// buffers holds the free piece buffers, nil ones until they are first used.
 	buffers chan []byte
 }
@@ -60,7 +60,7 @@ func NewDownloader(cfg Config) *Downloader {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	d := &Downloader{cfg: cfg, limits: defaultLimits(), buffers: make(chan []byte, cfg.Buffers)}
+	d := &Downloader{cfg: cfg, limits: DefaultPlanLimits(), buffers: make(chan []byte, cfg.Buffers)}
 	if cfg.limits != nil {
 		d.limits = *cfg.limits
 	}
@@ -176,7 +176,7 @@ type transfer struct {
 	rnd     *rand.Rand
 	log     zerolog.Logger
 
-	plan    *plan
+	plan    *Planner
 	pieces  *segment.Pieces
 	file    vfs.File
 	release func() // of the reservation
@@ -185,7 +185,7 @@ type transfer struct {
 	stats Stats
 
 	// The rest belongs to run.
-	inflight map[assignment]context.CancelFunc
+	inflight map[Assignment]context.CancelFunc
 	spare    []byte // a buffer taken but not yet used
 	hasSpare bool
 	events   chan event
@@ -210,7 +210,7 @@ func (t *transfer) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	t.file = part
-	t.plan = newPlan(t.d.limits, t.pieces.Count(), held, t.sources, t.req.Zone, t.rnd)
+	t.plan = t.newPlanner(t.pieces.Count(), held)
 	for i, h := range held {
 		if h {
 			_, n := t.pieces.Range(i)

@@ -339,7 +339,7 @@ func TestDownloadEndgame(t *testing.T) {
 		awake := &memSource{blob: b}
 		begin := time.Now()
 		cfg := testConfig(t)
-		cfg.limits.slowMin = 2 * time.Second
+		cfg.limits.SlowMin = 2 * time.Second
 		res := download(t, NewDownloader(cfg), b, b.request(vfs.NewMem(),
 			Source{Fetcher: asleep, Zone: "here"}, Source{Fetcher: awake}))
 		if took := time.Since(begin); took >= 30*time.Second {

@@ -96,10 +96,10 @@ func (b *blob) request(fsys vfs.FS, sources ...Source) Request {
 
 // fastLimits are the default rules at a pace for tests, without an endgame, which
 // a slow machine would begin by itself.
-func fastLimits() *planLimits {
-	l := defaultLimits()
-	l.backoffMin, l.backoffMax, l.blame = time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
-	l.slowMin = time.Hour
+func fastLimits() *PlanLimits {
+	l := DefaultPlanLimits()
+	l.BackoffMin, l.BackoffMax, l.Blame = time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+	l.SlowMin = time.Hour
 	return &l
 }
 

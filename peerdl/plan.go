@@ -18,57 +18,75 @@ import (
 // When nothing is left to hand out, a piece that takes far too long is asked of
 // a second source too, and the first good answer wins (the endgame).
 
-// planLimits are the planner's numbers.
-type planLimits struct {
-	perSource    int           // pieces in flight from one source
-	backoffMin   time.Duration // after the first failure, doubling
-	backoffMax   time.Duration
-	blame        time.Duration // how long a liar is not asked
-	lies         int           // lies until a source is dropped
-	failures     int           // failures in a row until a source is dropped
-	busyPatience time.Duration // busy for this long without giving one piece: dropped
-	slowMin      time.Duration // endgame: a piece in flight for less is never slow
-	slowFactor   int           // endgame: slow is this many times the mean
+// PlanLimits are the planner's numbers.
+type PlanLimits struct {
+	PerSource    int           // pieces in flight from one source
+	BackoffMin   time.Duration // after the first failure, doubling
+	BackoffMax   time.Duration
+	Blame        time.Duration // how long a liar is not asked
+	Lies         int           // lies until a source is dropped
+	Failures     int           // failures in a row until a source is dropped
+	BusyPatience time.Duration // busy for this long without giving one piece: dropped
+	SlowMin      time.Duration // endgame: a piece in flight for less is never slow
+	SlowFactor   int           // endgame: slow is this many times the mean
 }
 
-func defaultLimits() planLimits {
-	return planLimits{
-		perSource:    4,
-		backoffMin:   200 * time.Millisecond,
-		backoffMax:   10 * time.Second,
-		blame:        30 * time.Second,
-		lies:         2,
-		failures:     4,
-		busyPatience: 10 * time.Minute,
-		slowMin:      2 * time.Second,
-		slowFactor:   4,
+// DefaultPlanLimits are the numbers that a Downloader plans with.
+func DefaultPlanLimits() PlanLimits {
+	return PlanLimits{
+		PerSource:    4,
+		BackoffMin:   200 * time.Millisecond,
+		BackoffMax:   10 * time.Second,
+		Blame:        30 * time.Second,
+		Lies:         2,
+		Failures:     4,
+		BusyPatience: 10 * time.Minute,
+		SlowMin:      2 * time.Second,
+		SlowFactor:   4,
 	}
 }
 
-// assignment is one piece to fetch from one source, both by index.
-type assignment struct{ piece, source int }
-
-// step is the planner's answer to "what now?".
-type step struct {
-	kind stepKind
-	assignment
-	// wait is, with stepWait, how long until it is worth asking again; 0 means
-	// until a fetch in flight ends.
-	wait time.Duration
+// PlannerConfig is what there is to plan.
+type PlannerConfig struct {
+	Limits  PlanLimits
+	Pieces  int
+	Held    []bool // the pieces that are there; may be shorter
+	Sources []PlanSource
+	Rand    *rand.Rand // of the jitter, and the draw among equal sources
 }
 
-type stepKind int
+// PlanSource is a source as the planner sees it.
+type PlanSource struct {
+	Rank     int // as Source.Rank
+	SameZone bool
+	Name     string // for messages
+}
 
+// Assignment is one piece to fetch from one source, both by index.
+type Assignment struct{ Piece, Source int }
+
+// PlanStep is the planner's answer to "what now?".
+type PlanStep struct {
+	Kind PlanStepKind
+	Assignment
+	// Wait is, with PlanWait, how long until it is worth asking again; 0 means
+	// until a fetch in flight ends.
+	Wait time.Duration
+}
+
+// PlanStepKind says which of the fields of a PlanStep counts.
+type PlanStepKind int
+
+// The kinds of step.
 const (
-	stepFetch    stepKind = iota // fetch the assignment
-	stepWait                     // ask again later
-	stepStuck                    // pieces are missing and no source is left for them
-	stepComplete                 // every piece is held
+	PlanFetch    PlanStepKind = iota // fetch the assignment
+	PlanWait                         // ask again later
+	PlanStuck                        // pieces are missing and no source is left for them
+	PlanComplete                     // every piece is held
 )
 
-type planSource struct {
-	rank     int
-	sameZone bool
+type plannedSource struct {
+	PlanSource
 
 	inflight  int
 	failures  int // in a row
@@ -80,17 +98,18 @@ type planSource struct {
 	lied      map[int]bool // the pieces it lied about
 }
 
-type planPiece struct {
+type plannedPiece struct {
 	held    bool
 	sources []int     // fetching it now
 	since   time.Time // when the first of them began
 }
 
-type plan struct {
-	limits  planLimits
-	rnd     *rand.Rand // jitter, and the draw among equal sources
-	sources []planSource
-	pieces  []planPiece
+// Planner plans the fetch of one resource. It is used by one goroutine.
+type Planner struct {
+	limits  PlanLimits
+	rnd     *rand.Rand
+	sources []plannedSource
+	pieces  []plannedPiece
 	missing int // pieces not held
 	first   int // every piece below is held or in flight
 
@@ -98,13 +117,13 @@ type plan struct {
 	took    time.Duration // in total, over fetched
 }
 
-// newPlan plans a resource of n pieces, of which those with held[i] are there.
-func newPlan(limits planLimits, n int, held []bool, sources []Source, zone string, rnd *rand.Rand) *plan {
-	p := &plan{limits: limits, rnd: rnd, pieces: make([]planPiece, n), missing: n}
-	for _, s := range sources {
-		p.sources = append(p.sources, planSource{rank: s.Rank, sameZone: zone != "" && s.Zone == zone})
+// NewPlanner returns a planner that has handed out nothing yet.
+func NewPlanner(cfg PlannerConfig) *Planner {
+	p := &Planner{limits: cfg.Limits, rnd: cfg.Rand, pieces: make([]plannedPiece, cfg.Pieces), missing: cfg.Pieces}
+	for _, s := range cfg.Sources {
+		p.sources = append(p.sources, plannedSource{PlanSource: s})
 	}
-	for i, h := range held {
+	for i, h := range cfg.Held {
 		if h {
 			p.pieces[i].held = true
 			p.missing--
@@ -113,11 +132,14 @@ func newPlan(limits planLimits, n int, held []bool, sources []Source, zone strin
 	return p
 }
 
-// next says what to do now. A fetch that it hands out must come back through
-// done, failed or cancelled.
-func (p *plan) next(now time.Time) step {
+// Missing is how many pieces are not held.
+func (p *Planner) Missing() int { return p.missing }
+
+// Next says what to do now. A fetch that it hands out must come back through
+// Done, Failed or Cancelled.
+func (p *Planner) Next(now time.Time) PlanStep {
 	if p.missing == 0 {
-		return step{kind: stepComplete}
+		return PlanStep{Kind: PlanComplete}
 	}
 	unassigned := false
 	for i := p.first; i < len(p.pieces); i++ {
@@ -139,12 +161,12 @@ func (p *plan) next(now time.Time) step {
 	}
 	wait, left := p.untilUsable(now)
 	if !left && p.inflight() == 0 {
-		return step{kind: stepStuck}
+		return PlanStep{Kind: PlanStuck}
 	}
-	return step{kind: stepWait, wait: wait}
+	return PlanStep{Kind: PlanWait, Wait: wait}
 }
 
-func (p *plan) inflight() (n int) {
+func (p *Planner) inflight() (n int) {
 	for i := range p.sources {
 		n += p.sources[i].inflight
 	}
@@ -153,17 +175,17 @@ func (p *plan) inflight() (n int) {
 
 // choose returns the best source for a piece now, or -1. The lowest rank of
 // which any source is usable decides, even if all of it is fully loaded.
-func (p *plan) choose(piece int, now time.Time) int {
+func (p *Planner) choose(piece int, now time.Time) int {
 	rank, found := 0, false
 	for i := range p.sources {
-		if s := &p.sources[i]; s.usable(piece, now) && (!found || s.rank < rank) {
-			rank, found = s.rank, true
+		if s := &p.sources[i]; s.usable(piece, now) && (!found || s.Rank < rank) {
+			rank, found = s.Rank, true
 		}
 	}
 	best, equal := -1, 0
 	for i := range p.sources {
 		s := &p.sources[i]
-		if !s.usable(piece, now) || s.rank != rank || s.inflight >= p.limits.perSource {
+		if !s.usable(piece, now) || s.Rank != rank || s.inflight >= p.limits.PerSource {
 			continue
 		}
 		switch {
@@ -180,10 +202,10 @@ func (p *plan) choose(piece int, now time.Time) int {
 }
 
 // better reports whether source a comes before source b of the same rank.
-func (p *plan) better(a, b int) bool {
+func (p *Planner) better(a, b int) bool {
 	x, y := &p.sources[a], &p.sources[b]
-	if x.sameZone != y.sameZone {
-		return x.sameZone
+	if x.SameZone != y.SameZone {
+		return x.SameZone
 	}
 	if x.inflight != y.inflight {
 		return x.inflight < y.inflight
@@ -191,22 +213,22 @@ func (p *plan) better(a, b int) bool {
 	return x.failures+x.lies < y.failures+y.lies
 }
 
-func (s *planSource) usable(piece int, now time.Time) bool {
+func (s *plannedSource) usable(piece int, now time.Time) bool {
 	return !s.dropped && !now.Before(s.notBefore) && !s.lied[piece]
 }
 
-func (p *plan) assign(piece, source int, now time.Time) step {
+func (p *Planner) assign(piece, source int, now time.Time) PlanStep {
 	pc := &p.pieces[piece]
 	if len(pc.sources) == 0 {
 		pc.since = now
 	}
 	pc.sources = append(pc.sources, source)
 	p.sources[source].inflight++
-	return step{kind: stepFetch, assignment: assignment{piece, source}}
+	return PlanStep{Kind: PlanFetch, Assignment: Assignment{piece, source}}
 }
 
 // endgame gives a slow piece to a second source, of whatever rank.
-func (p *plan) endgame(now time.Time) step {
+func (p *Planner) endgame(now time.Time) PlanStep {
 	wait := time.Duration(0)
 	again := func(after time.Duration) {
 		if after > 0 && (wait == 0 || after < wait) {
@@ -226,7 +248,7 @@ func (p *plan) endgame(now time.Time) step {
 		for s := range p.sources {
 			src := &p.sources[s]
 			switch {
-			case s == piece.sources[0] || src.dropped || src.lied[i] || src.inflight >= p.limits.perSource:
+			case s == piece.sources[0] || src.dropped || src.lied[i] || src.inflight >= p.limits.PerSource:
 			case now.Before(src.notBefore):
 				again(src.notBefore.Sub(now))
 			default:
@@ -234,20 +256,20 @@ func (p *plan) endgame(now time.Time) step {
 			}
 		}
 	}
-	return step{kind: stepWait, wait: wait}
+	return PlanStep{Kind: PlanWait, Wait: wait}
 }
 
-func (p *plan) slow() time.Duration {
-	slow := p.limits.slowMin
+func (p *Planner) slow() time.Duration {
+	slow := p.limits.SlowMin
 	if p.fetched > 0 {
-		slow = max(slow, time.Duration(p.limits.slowFactor)*p.took/time.Duration(p.fetched))
+		slow = max(slow, time.Duration(p.limits.SlowFactor)*p.took/time.Duration(p.fetched))
 	}
 	return slow
 }
 
 // untilUsable is the time until the first source that rests may be asked again;
 // left is false when no source can give any missing piece any more.
-func (p *plan) untilUsable(now time.Time) (wait time.Duration, left bool) {
+func (p *Planner) untilUsable(now time.Time) (wait time.Duration, left bool) {
 	for i := range p.sources {
 		s := &p.sources[i]
 		if s.dropped || !p.canGive(s) {
@@ -262,7 +284,7 @@ func (p *plan) untilUsable(now time.Time) (wait time.Duration, left bool) {
 }
 
 // canGive reports whether some missing piece may still be asked of the source.
-func (p *plan) canGive(s *planSource) bool {
+func (p *Planner) canGive(s *plannedSource) bool {
 	for i := range p.pieces {
 		if !p.pieces[i].held && !s.lied[i] {
 			return true
@@ -271,10 +293,10 @@ func (p *plan) canGive(s *planSource) bool {
 	return false
 }
 
-// done records that a piece arrived and was verified. It returns false for the
+// Done records that a piece arrived and was verified. It returns false for the
 // loser of an endgame, whose bytes are to be thrown away.
-func (p *plan) done(a assignment, now time.Time) bool {
-	piece, source := &p.pieces[a.piece], &p.sources[a.source]
+func (p *Planner) Done(a Assignment, now time.Time) bool {
+	piece, source := &p.pieces[a.Piece], &p.sources[a.Source]
 	p.release(a)
 	source.failures, source.busySince, source.last = 0, time.Time{}, nil
 	if piece.held {
@@ -287,25 +309,25 @@ func (p *plan) done(a assignment, now time.Time) bool {
 	return true
 }
 
-// cancelled records that a fetch was given up for no fault of its source.
-func (p *plan) cancelled(a assignment) { p.release(a) }
+// Cancelled records that a fetch was given up for no fault of its source.
+func (p *Planner) Cancelled(a Assignment) { p.release(a) }
 
-// failed records what a source did instead of sending the piece.
-func (p *plan) failed(a assignment, err error, now time.Time) {
+// Failed records what a source did instead of sending the piece.
+func (p *Planner) Failed(a Assignment, err error, now time.Time) {
 	p.release(a)
 	var lie *DeceptionError
 	if errors.As(err, &lie) {
-		s := &p.sources[a.source]
+		s := &p.sources[a.Source]
 		if s.lied == nil {
 			s.lied = make(map[int]bool)
 		}
-		s.lied[a.piece] = true
+		s.lied[a.Piece] = true
 	}
-	p.fault(a.source, err, now)
+	p.fault(a.Source, err, now)
 }
 
-// fault is failed for a request that was not for a piece.
-func (p *plan) fault(source int, err error, now time.Time) {
+// fault is Failed for a request that was not for a piece.
+func (p *Planner) fault(source int, err error, now time.Time) {
 	s := &p.sources[source]
 	s.last = err
 	var busy *BusyError
@@ -315,54 +337,54 @@ func (p *plan) fault(source int, err error, now time.Time) {
 		if s.busySince.IsZero() {
 			s.busySince = now
 		}
-		s.dropped = s.dropped || now.Sub(s.busySince) > p.limits.busyPatience
-		s.rest(now.Add(p.jitter(max(busy.RetryAfter, p.limits.backoffMin))))
+		s.dropped = s.dropped || now.Sub(s.busySince) > p.limits.BusyPatience
+		s.rest(now.Add(p.jitter(max(busy.RetryAfter, p.limits.BackoffMin))))
 	case errors.Is(err, fs.ErrNotExist):
 		s.dropped = true
 	case errors.As(err, &lie):
 		s.lies++
-		s.dropped = s.dropped || lie.Lasting || s.lies >= p.limits.lies
-		s.rest(now.Add(p.limits.blame))
+		s.dropped = s.dropped || lie.Lasting || s.lies >= p.limits.Lies
+		s.rest(now.Add(p.limits.Blame))
 	case now.Before(s.notBefore):
 		// One of several fetches that were in flight when the source died: the
 		// first of them was counted.
 	default:
 		s.failures++
 		s.busySince = time.Time{}
-		s.dropped = s.dropped || s.failures >= p.limits.failures
-		s.rest(now.Add(p.jitter(min(p.limits.backoffMin<<(s.failures-1), p.limits.backoffMax))))
+		s.dropped = s.dropped || s.failures >= p.limits.Failures
+		s.rest(now.Add(p.jitter(min(p.limits.BackoffMin<<(s.failures-1), p.limits.BackoffMax))))
 	}
 }
 
 // rest keeps the source from being asked before t; a longer rest stands.
-func (s *planSource) rest(t time.Time) {
+func (s *plannedSource) rest(t time.Time) {
 	if t.After(s.notBefore) {
 		s.notBefore = t
 	}
 }
 
-func (p *plan) release(a assignment) {
-	piece := &p.pieces[a.piece]
-	if i := slices.Index(piece.sources, a.source); i >= 0 {
+func (p *Planner) release(a Assignment) {
+	piece := &p.pieces[a.Piece]
+	if i := slices.Index(piece.sources, a.Source); i >= 0 {
 		piece.sources = slices.Delete(piece.sources, i, i+1)
-		p.sources[a.source].inflight--
+		p.sources[a.Source].inflight--
 	}
 	if !piece.held && len(piece.sources) == 0 {
-		p.first = min(p.first, a.piece)
+		p.first = min(p.first, a.Piece)
 	}
 }
 
 // jitter spreads a delay over [d, 1.5 d], so that those who were turned away
 // together do not come back together.
-func (p *plan) jitter(d time.Duration) time.Duration {
+func (p *Planner) jitter(d time.Duration) time.Duration {
 	return d + time.Duration(p.rnd.Int63n(int64(d)/2+1))
 }
 
 // faults is what each source said last.
-func (p *plan) faults(sources []Source) []SourceFault {
-	out := make([]SourceFault, len(sources))
-	for i, s := range sources {
-		out[i] = SourceFault{Source: s.name(), Err: p.sources[i].last}
+func (p *Planner) faults() []SourceFault {
+	out := make([]SourceFault, len(p.sources))
+	for i, s := range p.sources {
+		out[i] = SourceFault{Source: s.Name, Err: s.last}
 	}
 	return out
 }

@@ -17,52 +17,58 @@ var (
 
 func at(d time.Duration) time.Time { return epoch.Add(d) }
 
-func testPlan(pieces int, sources ...Source) *plan {
-	return newPlan(defaultLimits(), pieces, nil, sources, "here", rand.New(rand.NewSource(1)))
+func planOf(pieces int, held []bool, sources []Source, zone string, rnd *rand.Rand) *Planner {
+	return NewPlanner(PlannerConfig{
+		Limits: DefaultPlanLimits(), Pieces: pieces, Held: held, Sources: planSources(sources, zone), Rand: rnd,
+	})
+}
+
+func testPlan(pieces int, sources ...Source) *Planner {
+	return planOf(pieces, nil, sources, "here", rand.New(rand.NewSource(1)))
 }
 
 // mustFetch takes the next step, which must be a fetch.
-func mustFetch(t *testing.T, p *plan, now time.Time) assignment {
+func mustFetch(t *testing.T, p *Planner, now time.Time) Assignment {
 	t.Helper()
-	s := p.next(now)
-	if s.kind != stepFetch {
+	s := p.Next(now)
+	if s.Kind != PlanFetch {
 		t.Fatalf("next is %+v, want a fetch", s)
 	}
-	return s.assignment
+	return s.Assignment
 }
 
-func mustWait(t *testing.T, p *plan, now time.Time) time.Duration {
+func mustWait(t *testing.T, p *Planner, now time.Time) time.Duration {
 	t.Helper()
-	s := p.next(now)
-	if s.kind != stepWait {
+	s := p.Next(now)
+	if s.Kind != PlanWait {
 		t.Fatalf("next is %+v, want a wait", s)
 	}
-	return s.wait
+	return s.Wait
 }
 
-func mustEnd(t *testing.T, p *plan, now time.Time, kind stepKind) {
+func mustEnd(t *testing.T, p *Planner, now time.Time, kind PlanStepKind) {
 	t.Helper()
-	if s := p.next(now); s.kind != kind {
+	if s := p.Next(now); s.Kind != kind {
 		t.Fatalf("next is %+v, want kind %d", s, kind)
 	}
 }
 
 func TestPlanHandsOutPiecesInOrderAndEachOnce(t *testing.T) {
-	p := newPlan(defaultLimits(), 5, []bool{false, true, false, false, true}, []Source{{}}, "", rand.New(rand.NewSource(1)))
+	p := planOf(5, []bool{false, true, false, false, true}, []Source{{}}, "", rand.New(rand.NewSource(1)))
 	var got []int
 	for range 3 {
-		got = append(got, mustFetch(t, p, epoch).piece)
+		got = append(got, mustFetch(t, p, epoch).Piece)
 	}
 	if !slices.Equal(got, []int{0, 2, 3}) {
 		t.Errorf("pieces %v, want 0, 2, 3", got)
 	}
 	mustWait(t, p, epoch)
 	for _, piece := range got {
-		if !p.done(assignment{piece, 0}, at(time.Second)) {
+		if !p.Done(Assignment{piece, 0}, at(time.Second)) {
 			t.Errorf("piece %d was not wanted", piece)
 		}
 	}
-	mustEnd(t, p, at(time.Second), stepComplete)
+	mustEnd(t, p, at(time.Second), PlanComplete)
 }
 
 func TestPlanChoosesSources(t *testing.T) {
@@ -87,7 +93,7 @@ func TestPlanChoosesSources(t *testing.T) {
 			// Draws among equals are seeded; compare in pairs regardless of order.
 			var got []int
 			for range test.want {
-				got = append(got, mustFetch(t, p, epoch).source)
+				got = append(got, mustFetch(t, p, epoch).Source)
 			}
 			for i := 0; i+1 < len(got); i += 2 {
 				g, w := got[i:i+2], test.want[i:i+2]
@@ -102,9 +108,9 @@ func TestPlanChoosesSources(t *testing.T) {
 // A full rank is waited for; the next rank is for when it cannot be asked.
 func TestPlanDoesNotSpillToAHigherRank(t *testing.T) {
 	p := testPlan(20, Source{}, Source{Rank: 1})
-	for range p.limits.perSource {
-		if a := mustFetch(t, p, epoch); a.source != 0 {
-			t.Fatalf("source %d", a.source)
+	for range p.limits.PerSource {
+		if a := mustFetch(t, p, epoch); a.Source != 0 {
+			t.Fatalf("source %d", a.Source)
 		}
 	}
 	if wait := mustWait(t, p, epoch); wait != 0 {
@@ -115,8 +121,8 @@ func TestPlanDoesNotSpillToAHigherRank(t *testing.T) {
 func TestPlanSpreadsDownloadersOverEqualSources(t *testing.T) {
 	first := map[int]int{}
 	for seed := range int64(300) {
-		p := newPlan(defaultLimits(), 1, nil, make([]Source, 3), "", rand.New(rand.NewSource(seed)))
-		first[mustFetch(t, p, epoch).source]++
+		p := planOf(1, nil, make([]Source, 3), "", rand.New(rand.NewSource(seed)))
+		first[mustFetch(t, p, epoch).Source]++
 	}
 	for s := range 3 {
 		if first[s] < 50 {
@@ -126,50 +132,50 @@ func TestPlanSpreadsDownloadersOverEqualSources(t *testing.T) {
 }
 
 func TestPlanBacksOffAndDropsAFailingSource(t *testing.T) {
-	p := testPlan(3, Source{})
+	p := testPlan(3, Source{Name: "x"})
 	now, last := epoch, time.Duration(0)
-	for i := range p.limits.failures {
-		p.failed(mustFetch(t, p, now), errDown, now)
-		if i == p.limits.failures-1 {
+	for i := range p.limits.Failures {
+		p.Failed(mustFetch(t, p, now), errDown, now)
+		if i == p.limits.Failures-1 {
 			break
 		}
 		wait := mustWait(t, p, now)
-		if wait < p.limits.backoffMin<<i || wait > p.limits.backoffMax*3/2 || wait <= last {
+		if wait < p.limits.BackoffMin<<i || wait > p.limits.BackoffMax*3/2 || wait <= last {
 			t.Errorf("rests %s after failure %d (before: %s)", wait, i+1, last)
 		}
 		last = wait
 		now = now.Add(wait)
 	}
-	mustEnd(t, p, now, stepStuck)
-	if f := p.faults([]Source{{Name: "x"}}); len(f) != 1 || f[0].Source != "x" || f[0].Err != errDown {
+	mustEnd(t, p, now, PlanStuck)
+	if f := p.faults(); len(f) != 1 || f[0].Source != "x" || f[0].Err != errDown {
 		t.Errorf("faults %v", f)
 	}
 }
 
 func TestPlanCountsFetchesThatDiedTogetherOnce(t *testing.T) {
 	p := testPlan(9, Source{})
-	var all []assignment
-	for range p.limits.perSource {
+	var all []Assignment
+	for range p.limits.PerSource {
 		all = append(all, mustFetch(t, p, epoch))
 	}
 	for _, a := range all {
-		p.failed(a, errDown, at(time.Millisecond))
+		p.Failed(a, errDown, at(time.Millisecond))
 	}
 	if n := p.sources[0].failures; n != 1 {
 		t.Errorf("one death counts as %d failures", n)
 	}
-	if a := mustFetch(t, p, at(time.Minute)); a.piece != 0 {
-		t.Errorf("goes on at piece %d", a.piece)
+	if a := mustFetch(t, p, at(time.Minute)); a.Piece != 0 {
+		t.Errorf("goes on at piece %d", a.Piece)
 	}
 }
 
 func TestPlanForgetsFailuresAfterAGoodPiece(t *testing.T) {
 	p := testPlan(100, Source{})
 	now := epoch
-	for range 3 * p.limits.failures {
-		p.failed(mustFetch(t, p, now), errDown, now)
+	for range 3 * p.limits.Failures {
+		p.Failed(mustFetch(t, p, now), errDown, now)
 		now = now.Add(time.Minute)
-		p.done(mustFetch(t, p, now), now)
+		p.Done(mustFetch(t, p, now), now)
 	}
 	if p.sources[0].dropped {
 		t.Error("a source that also delivers was dropped")
@@ -179,18 +185,18 @@ func TestPlanForgetsFailuresAfterAGoodPiece(t *testing.T) {
 func TestPlanBlamesALiar(t *testing.T) {
 	p := testPlan(4, Source{Name: "liar"}, Source{Name: "honest", Rank: 1})
 	a := mustFetch(t, p, epoch)
-	p.failed(a, errLie, epoch)
-	if b := mustFetch(t, p, epoch); b != (assignment{a.piece, 1}) {
+	p.Failed(a, errLie, epoch)
+	if b := mustFetch(t, p, epoch); b != (Assignment{a.Piece, 1}) {
 		t.Errorf("after the lie: %+v, want the same piece from the other", b)
 	}
 	// After its rest it is asked again, for other pieces only.
-	later := at(p.limits.blame * 2)
-	p.failed(assignment{a.piece, 1}, errDown, later)
+	later := at(p.limits.Blame * 2)
+	p.Failed(Assignment{a.Piece, 1}, errDown, later)
 	b := mustFetch(t, p, later)
-	if b.source != 0 || b.piece == a.piece {
+	if b.Source != 0 || b.Piece == a.Piece {
 		t.Errorf("after its rest: %+v", b)
 	}
-	p.failed(b, errLie, later)
+	p.Failed(b, errLie, later)
 	if !p.sources[0].dropped {
 		t.Error("it lied twice and is still asked")
 	}
@@ -199,22 +205,22 @@ func TestPlanBlamesALiar(t *testing.T) {
 func TestPlanDropsASourceOfSomethingElseAtOnce(t *testing.T) {
 	for _, err := range []error{&DeceptionError{What: "ETag", Lasting: true}, fs.ErrNotExist} {
 		p := testPlan(4, Source{})
-		p.failed(mustFetch(t, p, epoch), err, epoch)
-		mustEnd(t, p, at(time.Hour), stepStuck)
+		p.Failed(mustFetch(t, p, epoch), err, epoch)
+		mustEnd(t, p, at(time.Hour), PlanStuck)
 	}
 }
 
 func TestPlanIsStuckWhenTheOnlySourceLiedAboutAllThatIsMissing(t *testing.T) {
 	p := testPlan(1, Source{})
-	p.failed(mustFetch(t, p, epoch), errLie, epoch)
-	mustEnd(t, p, epoch, stepStuck)
+	p.Failed(mustFetch(t, p, epoch), errLie, epoch)
+	mustEnd(t, p, epoch, PlanStuck)
 }
 
 func TestPlanWaitsForABusySourceWithoutBlame(t *testing.T) {
 	p := testPlan(4, Source{})
 	now := epoch
-	for now.Before(at(p.limits.busyPatience)) {
-		p.failed(mustFetch(t, p, now), &BusyError{RetryAfter: 2 * time.Second}, now)
+	for now.Before(at(p.limits.BusyPatience)) {
+		p.Failed(mustFetch(t, p, now), &BusyError{RetryAfter: 2 * time.Second}, now)
 		wait := mustWait(t, p, now)
 		if wait < 2*time.Second || wait > 3*time.Second {
 			t.Fatalf("asked to come after 2 s, waits %s", wait)
@@ -225,31 +231,31 @@ func TestPlanWaitsForABusySourceWithoutBlame(t *testing.T) {
 		t.Error("being busy counts as a failure")
 	}
 	// For ever is too long.
-	p.failed(mustFetch(t, p, now), &BusyError{}, now.Add(time.Minute))
-	mustEnd(t, p, now.Add(time.Minute), stepStuck)
+	p.Failed(mustFetch(t, p, now), &BusyError{}, now.Add(time.Minute))
+	mustEnd(t, p, now.Add(time.Minute), PlanStuck)
 }
 
 func TestPlanEndgame(t *testing.T) {
 	p := testPlan(2, Source{}, Source{})
 	a := mustFetch(t, p, epoch)
 	b := mustFetch(t, p, epoch)
-	p.done(b, at(100*time.Millisecond))
+	p.Done(b, at(100*time.Millisecond))
 	wait := mustWait(t, p, at(100*time.Millisecond))
-	if want := p.limits.slowMin - 100*time.Millisecond; wait != want {
+	if want := p.limits.SlowMin - 100*time.Millisecond; wait != want {
 		t.Errorf("waits %s, want %s", wait, want)
 	}
-	second := mustFetch(t, p, at(p.limits.slowMin))
-	if second.piece != a.piece || second.source == a.source {
+	second := mustFetch(t, p, at(p.limits.SlowMin))
+	if second.Piece != a.Piece || second.Source == a.Source {
 		t.Fatalf("endgame gives %+v beside %+v", second, a)
 	}
 	mustWait(t, p, at(time.Minute)) // no third
-	if !p.done(second, at(time.Minute)) {
+	if !p.Done(second, at(time.Minute)) {
 		t.Error("the winner's piece is refused")
 	}
-	if p.done(a, at(time.Minute)) {
+	if p.Done(a, at(time.Minute)) {
 		t.Error("the loser's piece is taken, too")
 	}
-	mustEnd(t, p, at(time.Minute), stepComplete)
+	mustEnd(t, p, at(time.Minute), PlanComplete)
 	for i := range p.sources {
 		if p.sources[i].inflight != 0 {
 			t.Errorf("source %d has %d in flight", i, p.sources[i].inflight)
@@ -261,11 +267,11 @@ func TestPlanEndgameWaitsForTheOtherSourcesRest(t *testing.T) {
 	p := testPlan(1, Source{}, Source{Rank: 1})
 	mustFetch(t, p, epoch)
 	p.fault(1, errLie, epoch)
-	if wait := mustWait(t, p, at(10*time.Second)); wait != p.limits.blame-10*time.Second {
+	if wait := mustWait(t, p, at(10*time.Second)); wait != p.limits.Blame-10*time.Second {
 		t.Errorf("waits %s, want until the other may be asked", wait)
 	}
-	if a := mustFetch(t, p, at(p.limits.blame)); a.source != 1 {
-		t.Errorf("then asks source %d", a.source)
+	if a := mustFetch(t, p, at(p.limits.Blame)); a.Source != 1 {
+		t.Errorf("then asks source %d", a.Source)
 	}
 }
 
@@ -280,30 +286,30 @@ func TestPlanRandomRuns(t *testing.T) {
 		for i := range sources {
 			sources[i].Rank = rnd.Intn(2)
 		}
-		p := newPlan(defaultLimits(), n, nil, sources, "", rnd)
-		now, open := epoch, []assignment(nil)
+		p := planOf(n, nil, sources, "", rnd)
+		now, open := epoch, []Assignment(nil)
 		for steps := 0; ; steps++ {
 			if steps > 10_000 {
 				t.Fatalf("seed %d: no end", seed)
 			}
-			s := p.next(now)
-			if s.kind == stepComplete {
+			s := p.Next(now)
+			if s.Kind == PlanComplete {
 				break
 			}
-			if s.kind == stepFetch {
-				open = append(open, s.assignment)
-				if k := len(p.pieces[s.piece].sources); k > 2 || p.pieces[s.piece].held {
-					t.Fatalf("seed %d: piece %d is asked of %d", seed, s.piece, k)
+			if s.Kind == PlanFetch {
+				open = append(open, s.Assignment)
+				if k := len(p.pieces[s.Piece].sources); k > 2 || p.pieces[s.Piece].held {
+					t.Fatalf("seed %d: piece %d is asked of %d", seed, s.Piece, k)
 				}
 				if rnd.Intn(3) > 0 {
 					continue
 				}
 			}
 			if len(open) == 0 {
-				if s.kind == stepStuck {
+				if s.Kind == PlanStuck {
 					t.Fatalf("seed %d: stuck, though source 0 never fails for good", seed)
 				}
-				now = now.Add(max(s.wait, time.Millisecond))
+				now = now.Add(max(s.Wait, time.Millisecond))
 				continue
 			}
 			i := rnd.Intn(len(open))
@@ -311,18 +317,18 @@ func TestPlanRandomRuns(t *testing.T) {
 			open = slices.Delete(open, i, i+1)
 			now = now.Add(time.Duration(rnd.Intn(1000)) * time.Millisecond)
 			switch k := rnd.Intn(6); {
-			case a.source == 0 && k < 4, k == 0:
-				p.done(a, now)
-			case a.source == 0:
-				p.failed(a, &BusyError{RetryAfter: time.Second}, now)
+			case a.Source == 0 && k < 4, k == 0:
+				p.Done(a, now)
+			case a.Source == 0:
+				p.Failed(a, &BusyError{RetryAfter: time.Second}, now)
 			case k == 1:
-				p.failed(a, errLie, now)
+				p.Failed(a, errLie, now)
 			case k == 2:
-				p.failed(a, &BusyError{}, now)
+				p.Failed(a, &BusyError{}, now)
 			case k == 3:
-				p.cancelled(a)
+				p.Cancelled(a)
 			default:
-				p.failed(a, errDown, now)
+				p.Failed(a, errDown, now)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // event is what a goroutine of a transfer reports when it ends.
 type event struct {
 	kind eventKind
-	assignment
+	Assignment
 	err error
 	got int64 // bytes that came from the source
 }
@@ -43,7 +43,7 @@ func (t *transfer) run(ctx context.Context) error {
 	// Room for an event of everything that can run at once, so that nobody who
 	// reports ever waits, also when run has returned.
 	t.events = make(chan event, t.d.cfg.Workers+1)
-	t.inflight = make(map[assignment]context.CancelFunc)
+	t.inflight = make(map[Assignment]context.CancelFunc)
 	t.dirty = true
 	ctx, cancel := context.WithCancel(ctx)
 	defer t.finish(cancel)
@@ -55,16 +55,16 @@ func (t *transfer) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if next.kind == stepComplete && !t.dirty && !t.inSync {
+		if next.Kind == PlanComplete && !t.dirty && !t.inSync {
 			return nil
 		}
 		var timer <-chan time.Time
-		if next.wait > 0 {
-			wake.Reset(next.wait)
+		if next.Wait > 0 {
+			wake.Reset(next.Wait)
 			timer = wake.C
 		}
 		var buffers <-chan []byte
-		if next.kind == stepFetch {
+		if next.Kind == PlanFetch {
 			buffers = t.d.buffers // dispatch would go on if it had one
 		}
 		select {
@@ -82,29 +82,29 @@ func (t *transfer) run(ctx context.Context) error {
 }
 
 // dispatch starts whatever can start now. It returns the planner's last word,
-// or stepFetch if more could be fetched with one more buffer.
-func (t *transfer) dispatch(ctx context.Context) (step, error) {
+// or PlanFetch if more could be fetched with one more buffer.
+func (t *transfer) dispatch(ctx context.Context) (PlanStep, error) {
 	defer t.startSync()
 	for {
-		if t.plan.missing == 0 {
+		if t.plan.Missing() == 0 {
 			// The losers of an endgame have nothing left to win.
 			for _, cancel := range t.inflight {
 				cancel()
 			}
-			return step{kind: stepComplete}, nil
+			return PlanStep{Kind: PlanComplete}, nil
 		}
 		if len(t.inflight) >= t.d.cfg.Workers || len(t.inflight)+t.unsynced+t.syncing >= t.d.cfg.Unsynced {
-			return step{kind: stepWait}, nil
+			return PlanStep{Kind: PlanWait}, nil
 		}
 		if !t.takeBuffer() {
-			return step{kind: stepFetch}, nil
+			return PlanStep{Kind: PlanFetch}, nil
 		}
-		next := t.plan.next(time.Now())
-		switch next.kind {
-		case stepFetch:
-			t.startFetch(ctx, next.assignment)
-		case stepStuck:
-			return next, &NoSourceError{Missing: t.plan.missing, Sources: t.plan.faults(t.sources)}
+		next := t.plan.Next(time.Now())
+		switch next.Kind {
+		case PlanFetch:
+			t.startFetch(ctx, next.Assignment)
+		case PlanStuck:
+			return next, &NoSourceError{Missing: t.plan.Missing(), Sources: t.plan.faults()}
 		default:
 			t.returnBuffer()
 			return next, nil
@@ -132,7 +132,7 @@ func (t *transfer) returnBuffer() {
 	}
 }
 
-func (t *transfer) startFetch(ctx context.Context, a assignment) {
+func (t *transfer) startFetch(ctx context.Context, a Assignment) {
 	buf := t.spare
 	t.spare, t.hasSpare = nil, false
 	if buf == nil {
@@ -143,14 +143,14 @@ func (t *transfer) startFetch(ctx context.Context, a assignment) {
 	t.running.Go(func() {
 		got, err := t.fetchPiece(ctx, a, buf)
 		t.d.buffers <- buf
-		t.events <- event{kind: eventFetched, assignment: a, err: err, got: got}
+		t.events <- event{kind: eventFetched, Assignment: a, err: err, got: got}
 	})
 }
 
 // startSync begins an fsync when half the window is waiting for it, so that the
 // other half can be filled meanwhile, and when all pieces are there.
 func (t *transfer) startSync() {
-	complete := t.plan.missing == 0
+	complete := t.plan.Missing() == 0
 	if t.inSync || !t.dirty || t.unsynced < max(1, t.d.cfg.Unsynced/2) && !complete {
 		return
 	}
@@ -181,15 +181,15 @@ func (t *transfer) handle(ev event) error {
 		}
 		return nil
 	}
-	t.inflight[ev.assignment]()
-	delete(t.inflight, ev.assignment)
+	t.inflight[ev.Assignment]()
+	delete(t.inflight, ev.Assignment)
 	now := time.Now()
 	switch {
-	case ev.err == nil && t.plan.done(ev.assignment, now):
+	case ev.err == nil && t.plan.Done(ev.Assignment, now):
 		t.arrived(ev)
 		return nil
-	case ev.err == nil || t.plan.pieces[ev.piece].held:
-		t.plan.cancelled(ev.assignment)
+	case ev.err == nil || t.plan.pieces[ev.Piece].held:
+		t.plan.Cancelled(ev.Assignment)
 	case errors.As(ev.err, new(*writeFailure)):
 		return t.writeError(ev.err)
 	default:
@@ -200,16 +200,16 @@ func (t *transfer) handle(ev event) error {
 }
 
 func (t *transfer) arrived(ev event) {
-	_, n := t.pieces.Range(ev.piece)
+	_, n := t.pieces.Range(ev.Piece)
 	t.held += n
 	t.unsynced++
 	t.dirty = true
 	t.stats.FetchedBytes += n
 	t.stats.WastedBytes += ev.got - n
-	t.stats.BySource[ev.source] += n
+	t.stats.BySource[ev.Source] += n
 	t.d.cfg.Metrics.fetchedBytes.Add(float64(n))
 	for a, cancel := range t.inflight {
-		if a.piece == ev.piece {
+		if a.Piece == ev.Piece {
 			cancel()
 		}
 	}
@@ -219,16 +219,16 @@ func (t *transfer) arrived(ev event) {
 }
 
 func (t *transfer) blame(ev event, now time.Time) {
-	wasDropped := t.plan.sources[ev.source].dropped
-	t.plan.failed(ev.assignment, ev.err, now)
+	wasDropped := t.plan.sources[ev.Source].dropped
+	t.plan.Failed(ev.Assignment, ev.err, now)
 	kind := faultKind(ev.err)
 	t.d.cfg.Metrics.faults.WithLabelValues(kind).Inc()
 	log := t.log.Debug()
 	if kind == "lie" {
 		log = t.log.Warn()
 	}
-	src := &t.plan.sources[ev.source]
-	log = log.Err(ev.err).Str("source", t.sources[ev.source].name()).Int("piece", ev.piece)
+	src := &t.plan.sources[ev.Source]
+	log = log.Err(ev.err).Str("source", t.sources[ev.Source].name()).Int("piece", ev.Piece)
 	if src.dropped && !wasDropped {
 		log.Msg("source dropped for this download; the piece is fetched elsewhere")
 	} else {
@@ -243,11 +243,11 @@ func (t *transfer) blame(ev event, now time.Time) {
 // as each try brings something: over a link that is cut again and again a piece
 // still gets through. Only the same source may continue it, so that there is
 // one to blame for the whole.
-func (t *transfer) fetchPiece(ctx context.Context, a assignment, buf []byte) (got int64, err error) {
-	off, n := t.pieces.Range(a.piece)
-	verifier := t.pieces.Verifier(a.piece)
+func (t *transfer) fetchPiece(ctx context.Context, a Assignment, buf []byte) (got int64, err error) {
+	off, n := t.pieces.Range(a.Piece)
+	verifier := t.pieces.Verifier(a.Piece)
 	for got < n {
-		k, err := t.d.fetchRange(ctx, t.sources[a.source].Fetcher, off+got, buf[got:n], verifier)
+		k, err := t.d.fetchRange(ctx, t.sources[a.Source].Fetcher, off+got, buf[got:n], verifier)
 		got += k
 		if err == nil {
 			break
@@ -317,35 +317,50 @@ func (d *Downloader) fetchRange(ctx context.Context, f Fetcher, off int64, buf [
 	return got, nil
 }
 
+// newPlanner plans n pieces over the sources of the transfer.
+func (t *transfer) newPlanner(n int, held []bool) *Planner {
+	return NewPlanner(PlannerConfig{
+		Limits: t.d.limits, Pieces: n, Held: held, Sources: planSources(t.sources, t.req.Zone), Rand: t.rnd,
+	})
+}
+
+func planSources(sources []Source, zone string) []PlanSource {
+	out := make([]PlanSource, len(sources))
+	for i, s := range sources {
+		out[i] = PlanSource{Rank: s.Rank, SameZone: zone != "" && s.Zone == zone, Name: s.name()}
+	}
+	return out
+}
+
 // fetchPieces gets the piece list from some source and proves it against the
 // digest. To the planner it is a resource of one piece.
 func (t *transfer) fetchPieces(ctx context.Context) (*segment.Pieces, error) {
-	p := newPlan(t.d.limits, 1, nil, t.sources, t.req.Zone, t.rnd)
+	p := t.newPlanner(1, nil)
 	wake := time.NewTimer(time.Hour)
 	defer wake.Stop()
 	for {
-		next := p.next(time.Now())
-		switch next.kind {
-		case stepFetch:
-			pieces, err := t.d.fetchList(ctx, t.sources[next.source].Fetcher, t.req.Digest, t.req.Size)
+		next := p.Next(time.Now())
+		switch next.Kind {
+		case PlanFetch:
+			pieces, err := t.d.fetchList(ctx, t.sources[next.Source].Fetcher, t.req.Digest, t.req.Size)
 			if err == nil {
 				return pieces, nil
 			}
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			p.failed(next.assignment, err, time.Now())
+			p.Failed(next.Assignment, err, time.Now())
 			t.d.cfg.Metrics.faults.WithLabelValues(faultKind(err)).Inc()
-			t.log.Warn().Err(err).Str("source", t.sources[next.source].name()).Msg("no good piece list; asking another source")
-		case stepWait:
-			wake.Reset(next.wait)
+			t.log.Warn().Err(err).Str("source", t.sources[next.Source].name()).Msg("no good piece list; asking another source")
+		case PlanWait:
+			wake.Reset(next.Wait)
 			select {
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			case <-wake.C:
 			}
 		default:
-			return nil, &NoSourceError{Missing: -1, Sources: p.faults(t.sources)}
+			return nil, &NoSourceError{Missing: -1, Sources: p.faults()}
 		}
 	}
 }

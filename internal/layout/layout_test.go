@@ -115,6 +115,7 @@ var pureFiles = map[string][]string{
 	"zkmeta":              {"election", "election_io", "election_state", "election_queue"},
 	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports", "consumption", "consumption_io", "consumption_run", "consumption_feed"},
 	"metalog":             {"fetch", "fetchquery", "follower_machine", "group", "writer_machine"},
+	"peerdl":              {"plan"},
 }
 
 // TestMachinesBesideTheirShellsArePure looks into files, because a shell in the
