@@ -218,7 +218,7 @@ func (e *Election) opened(now time.Duration, session int64) {
 			e.leaveSession("there is a new session")
 		}
 		if e.state == Connecting {
-			e.session, e.connected, e.deadline = session, true, 0
+			e.session, e.connected = session, true
 			e.join(now)
 		}
 	}

@@ -212,7 +212,7 @@ func (z *zkModel) misfortune() {
 	switch {
 	case z.chance(z.faults.cut):
 		n.link(false)
-		z.after(z.some(2*simTimeout), func() { n.link(true) })
+		z.after(z.some(3*simTimeout), func() { n.link(true) })
 	case z.chance(z.faults.pause):
 		n.paused = true
 		z.note("%s is paused", n.id)
@@ -260,6 +260,9 @@ func (z *zkModel) write(version int32, h Head) Outcome {
 	if version != z.version {
 		return BadVersion
 	}
+	if h.Offset != z.head.Offset+1 {
+		z.t.Fatalf("an image at %d is written to a log at %d:\n%s", h.Offset-1, z.head.Offset, z.describe())
+	}
 	if h.Epoch != z.head.Epoch {
 		if term, ok := z.terms[h.Epoch]; ok || h.Epoch != z.head.Epoch+1 {
 			z.t.Fatalf("epoch %d is opened after %d (%v):\n%s", h.Epoch, z.head.Epoch, term, z.describe())
@@ -287,11 +290,13 @@ type zkNode struct {
 	session int64           // as the client knows it
 	told    bool            // the election was told that the link is gone
 
-	terms  map[uint64]uuid.UUID
-	term   uuid.UUID
-	at     int32 // the version the writer expects
-	busy   bool
-	fenced int64
+	image    int64                // the offset it stands at
+	catching uint64               // the CatchUp under way
+	terms    map[uint64]uuid.UUID // of each WriteLeader
+	term     uuid.UUID            // of the leadership
+	at       int32                // the version the writer expects
+	busy     bool                 // an append is in flight
+	fenced   int64                // the last epoch that it was found not leading
 }
 
 // start is a crash and a new process.
@@ -416,7 +421,11 @@ func (n *zkNode) request(op func(session int64), done func(answered bool)) {
 			if z.chance(z.faults.lose) {
 				return
 			}
-			z.after(z.some(simTimeout/100), func() {
+			delay := simTimeout / 100
+			if z.chance(z.faults.lose) {
+				delay = simTimeout
+			}
+			z.after(z.some(delay), func() {
 				if n.linked {
 					finish(in == session)
 				}
@@ -424,7 +433,7 @@ func (n *zkNode) request(op func(session int64), done func(answered bool)) {
 		})
 	}
 	z.after(z.some(simTimeout/100), send)
-	z.after(simTimeout/3, func() { finish(false) })
+	z.after(simTimeout/3+z.some(simTimeout), func() { finish(false) })
 }
 
 func (n *zkNode) act(a ElectionAction) {
@@ -457,7 +466,10 @@ func (n *zkNode) act(a ElectionAction) {
 	case WriteLeader:
 		n.writeLeader(a)
 	case StartLeading:
-		n.term, n.at = n.terms[a.Try], n.e.version+1
+		if !n.e.Leading(z.now) {
+			z.t.Fatalf("%s is to lead %d, and must not:\n%s", n.id, a.Epoch, z.describe())
+		}
+		n.term, n.at, n.image = n.terms[a.Try], n.e.version+1, n.image+1
 		n.busy = false
 	case Ping:
 		sentAt := z.now
@@ -506,8 +518,13 @@ func failed(answered bool) error {
 // catchUp may fail, fall short, or find that the head has moved on.
 func (n *zkNode) catchUp(a CatchUp) {
 	z, life := n.z, n.life
+	n.catching = a.Try
 	z.after(z.some(simTimeout/5), func() {
 		if life != n.life {
+			return
+		}
+		if n.catching != a.Try { // replaced by a newer one
+			n.post(CaughtUp{Try: a.Try, Err: errTest})
 			return
 		}
 		r := CaughtUp{Try: a.Try, Offset: a.To.Offset, Epoch: a.To.Epoch}
@@ -519,13 +536,14 @@ func (n *zkNode) catchUp(a CatchUp) {
 		case z.chance(z.faults.image):
 			r.Offset, r.Epoch = z.head.Offset, z.head.Epoch
 		}
+		n.image = r.Offset
 		n.post(r)
 	})
 }
 
 func (n *zkNode) writeLeader(a WriteLeader) {
 	z := n.z
-	h := Head{Epoch: a.Epoch, Offset: n.e.head.Offset + 1, Term: z.uuid()}
+	h := Head{Epoch: a.Epoch, Offset: n.image + 1, Term: z.uuid()}
 	n.terms[a.Try] = h.Term
 	outcome := Unknown
 	n.request(func(int64) { outcome = z.write(a.Version, h) }, func(ok bool) {
@@ -539,7 +557,7 @@ func (n *zkNode) writeLeader(a WriteLeader) {
 // append is the leader's writer: anything but Written poisons it.
 func (n *zkNode) append() {
 	z, epoch, sentAt, session := n.z, n.e.Epoch(), n.z.now, n.session
-	h := Head{Epoch: epoch, Offset: z.head.Offset + 1, Term: n.term}
+	h := Head{Epoch: epoch, Offset: n.image + 1, Term: n.term}
 	version, outcome := n.at, Unknown
 	n.busy = true
 	n.request(func(int64) { outcome = z.write(version, h) }, func(ok bool) {
@@ -551,7 +569,7 @@ func (n *zkNode) append() {
 			return
 		}
 		if n.e.Epoch() == epoch {
-			n.at = version + 1
+			n.at, n.image = version+1, h.Offset
 		}
 		n.post(Ponged{session, sentAt})
 	})
