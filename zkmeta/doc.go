@@ -15,5 +15,6 @@
 // slept must find its deadline passed.
 //
 // Start reading at election_state.go, which draws the states, then
-// election_io.go, which has the driving contract, then election.go.
+// election_io.go, which has the driving contract, then election.go;
+// election_queue.go has the line of candidates.
 package zkmeta

@@ -31,7 +31,7 @@ var electionStateNames = map[ElectionState]string{
 
 func (s ElectionState) String() string { return electionStateNames[s] }
 
-// electionEdges are the legal changes of state. The docs print this table.
+// electionEdges are the legal changes of state.
 //
 //	CONNECTING → JOINING → STANDING ⇄ WATCHING
 //	                          ⇅          ↓
