@@ -134,15 +134,18 @@ func (c *consumer) untilTimer() time.Duration {
 	return wait
 }
 
-// step hands in an event, and carries out the actions.
-func (c *consumer) step(ev ConsumptionEvent) {
+// step hands in an event, and carries out the actions. It reports whether there
+// were any.
+func (c *consumer) step(ev ConsumptionEvent) (acted bool) {
 	for events := []ConsumptionEvent{ev}; len(events) > 0; events = events[1:] {
 		for _, a := range c.machine.Step(c.now(), events[0]) {
+			acted = true
 			if failed := c.perform(a); failed != nil {
 				events = append(events, failed)
 			}
 		}
 	}
+	return acted
 }
 
 // perform carries out an action. What fails at once comes back as an event.

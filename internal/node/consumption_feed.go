@@ -48,14 +48,16 @@ func (c *Consumption) feedMoved(ev FeedMoved) {
 	}
 }
 
-// fed tells a run's machine how far its feed is, if it wants rows at all.
+// fed tells a run's machine how far its feed is, or that it broke, if the machine
+// wants rows at all. One that heard that its feed broke wants none before it has
+// another.
 func (c *Consumption) fed(r *consumptionRun) {
 	if !r.takesRows() {
 		return
 	}
 	f := r.feed
 	if !r.sameStream() {
-		c.feedFailed(r, r.otherStream())
+		c.step(r, commit.ReaderFailed{Error: r.otherStream()})
 		return
 	}
 	if mark := (fedMark{f.position, f.fetched}); mark != r.fed || r.left {
@@ -63,15 +65,7 @@ func (c *Consumption) fed(r *consumptionRun) {
 		c.step(r, commit.Fed{Next: f.position, Fetched: f.fetched})
 	}
 	if r.feed == f && r.takesRows() && f.err != nil && !f.waiting {
-		c.feedFailed(r, f.err.Error())
-	}
-}
-
-// feedFailed says once that a run's feed broke.
-func (c *Consumption) feedFailed(r *consumptionRun, why string) {
-	if !r.feedEnded {
-		r.feedEnded = true
-		c.step(r, commit.ReaderFailed{Error: why})
+		c.step(r, commit.ReaderFailed{Error: f.err.Error()})
 	}
 }
 
@@ -92,8 +86,8 @@ func (c *Consumption) Reading() []Reading {
 
 // Offer asks a run that takes rows what becomes of the row at the front of its
 // feed. AppendRow, SkipRow: it is taken from the feed, as done with. LeaveRow: it
-// stays there with all that follow, until FeedMoved was handed in. Offer does not
-// allocate.
+// stays there with all that follow, until FeedMoved was handed in; what comes of
+// that may be that another run takes it. Offer does not allocate.
 func (c *Consumption) Offer(now time.Duration, at Reading, offset, rawBytes int64) commit.Verdict {
 	r := c.run(at.Run)
 	if r == nil || r.feed == nil || r.feed.id != at.Feed || !r.building || offset >= r.feed.fetched {
@@ -131,7 +125,7 @@ func (c *Consumption) attach(r *consumptionRun, offset int64) {
 
 // give lets a run have the rows of a feed. It has heard nothing of it yet.
 func (c *Consumption) give(r *consumptionRun, f *feedStanding) {
-	r.feed, r.feedEnded, r.fed, r.left = f, false, fedMark{}, false
+	r.feed, r.fed, r.left = f, fedMark{}, false
 }
 
 func (c *Consumption) open(offset int64, private bool, cfg *meta.Config) *feedStanding {

@@ -20,11 +20,10 @@ type consumptionRun struct {
 
 	// feed is where rows come from: the partition's, or a private one; nil when
 	// the machine wants none.
-	feed      *feedStanding
-	private   bool
-	feedEnded bool // its error was handed in
-	fed       fedMark
-	left      bool // a row was left since the last Fed
+	feed    *feedStanding
+	private bool
+	fed     fedMark
+	left    bool // a row was left since the last Fed
 
 	building bool // there is a builder, and it takes rows
 	pending  int  // effects under way

@@ -4,10 +4,12 @@
 // It owns the wiring and what a node decides about its own copies. It follows
 // the leader's log and acts on its image, level-triggered, for ever: Machine
 // (machine.go, pure) compares the copies that are wanted, held and listed;
-// consumer.go drives the completion protocol's machine (commit.Replica) for each
-// partition; transfer.go moves the bytes. It decides nothing that concerns others:
-// those decisions reach it as records. Start reading at Run below, then
-// consumer.go for rows and machine.go for copies.
+// Consumption (consumption.go, pure) decides which segments of a partition have a
+// run of the completion protocol (commit.Replica), and which run has the rows;
+// consumer.go and copies.go are their shells; transfer.go moves the bytes. It
+// decides nothing that concerns others: those decisions reach it as records.
+// Start reading at Run below, then consumption.go for rows and machine.go for
+// copies.
 package node
 
 import (

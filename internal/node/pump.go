@@ -29,16 +29,20 @@ func (c *consumer) lookAtFeeds() {
 	}
 }
 
-func (c *consumer) lookAt(id FeedID) {
-	if f := c.feeds[id]; f != nil { // else it was closed over what the one before did
-		moved := f.standing()
-		moved.Feed = id
-		c.step(moved)
+// lookAt tells how one stands, and reports whether anything came of it.
+func (c *consumer) lookAt(id FeedID) bool {
+	f := c.feeds[id]
+	if f == nil {
+		return false // closed over what the one before did
 	}
+	moved := f.standing()
+	moved.Feed = id
+	return c.step(moved)
 }
 
 // carry offers a run the rows at the front of its feed, appends those that it
-// takes, and says how the feed stands then. It reports whether any was done with.
+// takes, and says how the feed stands then. It reports whether there may be more
+// to do: for this run, or for the one that has the feed now.
 func (c *consumer) carry(r Reading) bool {
 	f := c.feeds[r.Feed]
 	if f == nil {
@@ -54,8 +58,7 @@ func (c *consumer) carry(r Reading) bool {
 		c.n.noteFatal(err)
 		c.step(BuilderFailed{Segment: r.Segment, Run: r.Run, Err: fmt.Errorf("append to the segment's file: %w", err)})
 	}
-	c.lookAt(r.Feed)
-	return n > 0
+	return c.lookAt(r.Feed) || n > 0
 }
 
 // offer offers rows one by one. It returns how many are done with.
