@@ -142,6 +142,21 @@ func TestRebuildingHasAFeedOfItsOwn(t *testing.T) {
 	b.holds(2, 7, 13)
 }
 
+func TestRunIsKeptUntilTheDownloadThatItStoppedHasComeBack(t *testing.T) {
+	b := startedConsumption(t, 5)
+	s := b.committed(20_000)
+	b.want("download 0; 0 is RETAINING", b.image())
+	b.feeds[1].Fetched = 20_000 // over a long gap
+	b.feeds[1].stand()
+	b.want("roll over feed 1; seal 0 at 20000; rolled over to feed 1; build 1; claim 1", b.feeds[1].FeedMoved)
+	b.rows(1, 20_005, "")
+	same := sealed(0, 20_000, "")
+	same.Info.Digest = s.Digest
+	b.want("stop download 0; drop 0; 0 is RETAINED; end 0", b.done(1, same))
+	b.want("unclaim 0", b.done(1, commit.NoSource{}))
+	b.holds(2, 20_000, 20_005)
+}
+
 func TestPrivateFeedThatBreaksEndsTheRebuild(t *testing.T) {
 	b := startedConsumption(t, 9)
 	b.committed(7)
@@ -168,6 +183,13 @@ func TestSegmentThatIsNotOursIsLetGoOnceTheImageHasCaughtUp(t *testing.T) {
 	if !b.c.Done() || len(b.feeds) != 0 {
 		t.Errorf("%d feeds are left", len(b.feeds))
 	}
+}
+
+func TestSegmentWithoutARecordIsLetGoOnceTheImageHasCaughtUp(t *testing.T) {
+	b := startedConsumption(t, 5)
+	b.want("", ImageSeen{Image: meta.Empty(), Incarnation: 1}) // a young image knows nothing
+	b.rows(1, 8, "")
+	b.want("drop 0; 0 is DISCARDED; end 0; unclaim 0; close feed 1", ImageSeen{Image: meta.Empty(), CaughtUp: true, Incarnation: 1})
 }
 
 func TestLateResultOfAnOldRunIsDropped(t *testing.T) {
