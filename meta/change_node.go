@@ -32,8 +32,10 @@ func CheckNodeID(id string) error {
 
 // RegisterNode makes the node UP (one that is DRAINING stays so). The same boot
 // keeps its incarnation, another gets the next; with a new store, the locations
-// in the old one stop counting. An id that is not DOWN belongs to its store:
-// another store is refused NODE_ID_IN_USE.
+// in the old one stop counting. An id that is UP belongs to its store: another
+// store is refused NODE_ID_IN_USE. One that is DRAINING may come with another
+// store: it never becomes DOWN, so it could not come back else after its disk was
+// replaced.
 //
 // The incarnation is stored in *incarnation when the function is evaluated.
 func RegisterNode(r Registration, incarnation *int64) Func {
@@ -50,7 +52,7 @@ func RegisterNode(r Registration, incarnation *int64) Func {
 		}
 		old := im.Node(r.ID)
 		if old != nil {
-			if old.State != NodeDown && old.StoreID != r.StoreID {
+			if old.State == NodeUp && old.StoreID != r.StoreID {
 				return refuse(CodeNodeIDInUse, "node %s is %s with store %s", r.ID, old.State, old.StoreID)
 			}
 			n.Incarnation = old.Incarnation + 1

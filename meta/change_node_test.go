@@ -32,7 +32,7 @@ func TestRegisteringANode(t *testing.T) {
 		{"another boot", meta.NodeUp, rebooted, 2, 0, meta.NodeUp, ""},
 		{"another boot while it drains", meta.NodeDraining, rebooted, 2, 0, meta.NodeDraining, ""},
 		{"another disk while it is up", meta.NodeUp, newDisk, 0, 0, "", meta.CodeNodeIDInUse},
-		{"another disk while it drains", meta.NodeDraining, newDisk, 0, 0, "", meta.CodeNodeIDInUse},
+		{"another disk while it drains", meta.NodeDraining, newDisk, 2, 0, meta.NodeDraining, ""},
 		{"another disk once it is down", meta.NodeDown, newDisk, 2, 0, meta.NodeUp, ""},
 	} {
 		l := metatest.NewLog(t)

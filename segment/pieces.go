@@ -232,7 +232,7 @@ func (h *PieceHasher) Sum() (*Pieces, Digest) {
 // bytes than that is io.ErrUnexpectedEOF.
 func HashFile(r io.ReaderAt, size int64) (*Pieces, Digest, error) {
 	var h PieceHasher
-	n, err := io.CopyBuffer(&h, onlyReader{io.NewSectionReader(r, 0, size)}, make([]byte, hashBufferSize))
+	n, err := io.CopyBuffer(&h, onlyReader{io.NewSectionReader(r, 0, size)}, make([]byte, min(hashBufferSize, max(size, 1))))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
 	}

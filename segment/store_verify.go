@@ -156,8 +156,12 @@ func (e *readError) Error() string { return fmt.Sprintf("piece %d cannot be read
 func (e *readError) Unwrap() error { return e.err }
 
 func hashOpen(ctx context.Context, f vfs.File) (*Pieces, Digest, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, Digest{}, err
+	}
 	var h PieceHasher
-	buf := make([]byte, hashBufferSize)
+	buf := make([]byte, min(hashBufferSize, info.Size()+1)) // one more, to see the end at once
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, Digest{}, err

@@ -42,7 +42,7 @@ var beside = map[string]string{
 }
 
 // free packages import what they like and are imported by nothing but tests.
-var free = []string{"internal/sim", "internal/layout", "internal/e2e"}
+var free = []string{"internal/sim", "internal/sim/simulate", "internal/layout", "internal/e2e"}
 
 type pkg struct {
 	ImportPath   string

@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"path"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -127,3 +128,23 @@ func (i memInfo) Mode() fs.FileMode  { return i.mode }
 func (i memInfo) ModTime() time.Time { return i.modTime }
 func (i memInfo) IsDir() bool        { return i.mode.IsDir() }
 func (i memInfo) Sys() any           { return i.ino }
+
+// Durable returns what a power cut at this moment would leave of a file at least,
+// and whether that is anything: the content as of its last Sync, if the way to it
+// is durable too.
+func (m *Mem) Durable(name string) (data []byte, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.root
+	for _, part := range strings.Split(path.Clean(name), "/") {
+		if n = n.durableEntries[part]; n == nil {
+			return nil, false
+		}
+	}
+	if n.mode.IsDir() {
+		return nil, false
+	}
+	data = make([]byte, n.durable.size)
+	n.durable.readAt(data, 0)
+	return data, true
+}

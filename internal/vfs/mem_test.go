@@ -323,3 +323,36 @@ func tree(fsys vfs.FS, name string) string {
 	}
 	return out.String()
 }
+
+func TestDurableIsWhatACrashLeaves(t *testing.T) {
+	m := vfs.NewMem()
+	if err := m.MkdirAll("d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := m.Create("d/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	check := func(when, want string, there bool) {
+		t.Helper()
+		data, ok := m.Durable("d/f")
+		if string(data) != want || ok != there {
+			t.Errorf("%s: %q, %v", when, data, ok)
+		}
+		left, err := vfs.ReadFile(m.CrashClone(nil), "d/f", 10)
+		if string(left) != want || (err == nil) != there {
+			t.Errorf("%s: a crash leaves %q, %v", when, left, err)
+		}
+	}
+	check("created", "", false)
+	f.WriteAt([]byte("one"), 0)
+	f.Sync()
+	check("synced, in a directory that is not", "", false)
+	m.SyncDir("d")
+	check("all the way", "one", true)
+	f.WriteAt([]byte("two"), 0)
+	check("written again", "one", true)
+	f.Sync()
+	check("and synced", "two", true)
+}

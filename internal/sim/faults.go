@@ -1,0 +1,546 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// arm has the faults of the plan fall until phase 1 is over.
+func (c *cluster) arm() {
+	faults := map[Fault]func() bool{
+		KillNode:         func() bool { return c.downNode(false, 0) },
+		CutNode:          func() bool { return c.downNode(true, 0) },
+		CutNodeInside:    func() bool { return c.downNode(true, 1+c.w.rnd.Intn(12)) },
+		PauseNode:        func() bool { return c.pause(c.anyNode()) },
+		KillController:   func() bool { return c.downController(false, 0) },
+		CutController:    func() bool { return c.downController(true, 0) },
+		CutControlInside: func() bool { return c.downController(true, 1+c.w.rnd.Intn(6)) },
+		PauseController:  func() bool { return c.pause(c.anyController()) },
+		CutLink:          c.cutLink,
+		Isolate:          c.isolate,
+		DeepAway:         func() bool { return c.flag(&c.objects.away, 10*time.Second, 4*time.Minute) },
+		StreamDown:       func() bool { return c.flag(&c.topic.down, 5*time.Second, time.Minute) },
+		BitRot:           c.rot,
+		FullDisk:         c.fillDisk,
+		ClockJump:        c.jumpClock,
+		Trim:             c.trim,
+		ReplaceDisk:      c.replaceDisk,
+		WipeCache:        c.wipeCache,
+		Join:             c.join,
+		Drain:            c.drain,
+		Vanish:           c.vanish,
+		Lie:              c.lie,
+		NewConfig:        c.newConfig,
+		ForceCommit:      c.forceCommit,
+		Pause:            c.pauseTable,
+		Release:          c.askRelease,
+		ExpireSession:    c.expireSession,
+		ZooKeeperDown:    c.zooKeeperDown,
+	}
+	for _, f := range allFaults {
+		do := faults[f.fault]
+		c.every(c.plan.Faults[f.fault], string(f.fault), func() {
+			if do() {
+				c.w.count.faults[string(f.fault)]++
+			} else {
+				c.w.count.faults[string(f.fault)+" (held back)"]++
+			}
+		})
+	}
+}
+
+// anyNode draws a node that runs, nil if none does.
+func (c *cluster) anyNode() *process {
+	if n := c.runningNode(); n != nil {
+		return &n.process
+	}
+	return nil
+}
+
+func (c *cluster) runningNode() *simNode {
+	var up []*simNode
+	for _, n := range c.nodes {
+		if n.up && !n.stopped() {
+			up = append(up, n)
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[c.w.rnd.Intn(len(up))]
+}
+
+// anyController draws a controller that runs, the leader more often than not.
+func (c *cluster) anyController() *process {
+	if l := c.leader(); l != nil && c.w.chance(0.6) {
+		return &l.process
+	}
+	s := c.controllers[c.w.rnd.Intn(len(c.controllers))]
+	if !s.up || s.stopped() {
+		return nil
+	}
+	return &s.process
+}
+
+func (c *cluster) downNode(power bool, inside int) bool { return c.down(c.anyNode(), power, inside) }
+
+func (c *cluster) downController(power bool, inside int) bool {
+	return c.down(c.anyController(), power, inside)
+}
+
+// down ends a process, now or within its inside-th durable operation from now, and
+// has it start again after a while.
+func (c *cluster) down(p *process, power bool, inside int) bool {
+	if p == nil {
+		return false
+	}
+	if inside > 0 {
+		p.disk.cutIn = inside
+		p.whenDead = func() { c.rebootLater(p, c.w.between(100*time.Millisecond, 20*time.Second)) }
+		return true
+	}
+	p.kill(power)
+	c.rebootLater(p, c.w.between(100*time.Millisecond, time.Minute))
+	return true
+}
+
+// pause stops a process for a while, sometimes for minutes.
+func (c *cluster) pause(p *process) bool {
+	if p == nil {
+		return false
+	}
+	most := 30 * time.Second
+	if c.w.chance(0.3) {
+		most = 4 * time.Minute
+	}
+	p.resumesAt = c.w.now + c.w.between(time.Second, most)
+	return true
+}
+
+func (c *cluster) processes() (all []*process) {
+	for _, s := range c.controllers {
+		all = append(all, &s.process)
+	}
+	for _, n := range c.nodes {
+		all = append(all, &n.process)
+	}
+	if c.zk != nil {
+		all = append(all, c.zk.proc())
+	}
+	return all
+}
+
+func (c *cluster) cutLink() bool {
+	all := c.processes()
+	a, b := all[c.w.rnd.Intn(len(all))], all[c.w.rnd.Intn(len(all))]
+	if a == b {
+		return false
+	}
+	return c.cutFor(c.w.between(time.Second, time.Minute), link{a.name, b.name})
+}
+
+// isolate cuts a process off from all others, in one direction or both.
+func (c *cluster) isolate() bool {
+	all := c.processes()
+	p := all[c.w.rnd.Intn(len(all))]
+	in, out := true, true
+	switch c.w.rnd.Intn(3) {
+	case 0:
+		in = false
+	case 1:
+		out = false
+	}
+	var links []link
+	for _, o := range all {
+		if o != p && in {
+			links = append(links, link{o.name, p.name})
+		}
+		if o != p && out {
+			links = append(links, link{p.name, o.name})
+		}
+	}
+	return c.cutFor(c.w.between(time.Second, time.Minute), links...)
+}
+
+func (c *cluster) cutFor(d time.Duration, links ...link) bool {
+	for _, l := range links {
+		c.net.cut[l] = true
+	}
+	c.w.after(d, "links mended", func() {
+		for _, l := range links {
+			delete(c.net.cut, l)
+		}
+	})
+	return true
+}
+
+// flag sets something for a while.
+func (c *cluster) flag(f *bool, lo, hi time.Duration) bool {
+	*f = true
+	c.w.after(c.w.between(lo, hi), "is back", func() { *f = false })
+	return true
+}
+
+// spare reports whether a copy of a segment may be destroyed: two good ones are left
+// then. A disk that loses more at once than the replication covers is no fault that
+// the design has to stand.
+func (c *cluster) spare(s *meta.Segment, n *simNode) bool { return c.check.goodCopies(s, n) >= 2 }
+
+// rot flips a bit of a sealed copy.
+func (c *cluster) rot() bool {
+	n := c.runningNode()
+	if n == nil {
+		return false
+	}
+	held := slices.DeleteFunc(n.store.Held(), func(h segment.Held) bool { return h.State != segment.StateSealed })
+	if len(held) == 0 {
+		return false
+	}
+	h := held[c.w.rnd.Intn(len(held))]
+	s := c.check.image.Segment(heldKey(h))
+	if s == nil || s.Status != meta.SegmentDone || s.Digest != h.Digest || !c.spare(s, n) {
+		return false
+	}
+	if n.disk.rot(n.fileOf(h), c.w.rnd.Int63n(h.SizeBytes)) != nil {
+		return false
+	}
+	n.rotted[h.Digest] = true
+	// It is found by whoever reads it, or by the next look at everything.
+	c.w.after(c.w.between(time.Second, 2*time.Minute), "copy looked at", func() {
+		if n.up && n.store != nil {
+			n.after(0, "copy looked at", func() { n.verify(h) })
+		}
+	})
+	return true
+}
+
+func (c *cluster) fillDisk() bool {
+	n := c.runningNode()
+	d := (*disk)(nil)
+	if n != nil {
+		d = n.disk
+	}
+	if c.w.chance(0.3) {
+		d = c.controllers[c.w.rnd.Intn(len(c.controllers))].disk
+	}
+	if d == nil {
+		return false
+	}
+	return c.flag(&d.full, 5*time.Second, time.Minute)
+}
+
+func (c *cluster) jumpClock() bool {
+	all := c.processes()
+	p := all[c.w.rnd.Intn(len(all))]
+	p.skew += c.w.between(-time.Hour, time.Hour)
+	return true
+}
+
+// trim lets the stream forget rows that are in committed segments.
+func (c *cluster) trim() bool {
+	i := c.w.rnd.Intn(len(c.topic.partitions))
+	p := c.check.image.Partition(c.table, int32(i))
+	tp := c.topic.partitions[i]
+	if p == nil || p.NextOffset <= tp.earliest {
+		return false
+	}
+	tp.earliest += c.w.rnd.Int63n(p.NextOffset-tp.earliest) + 1
+	return true
+}
+
+// loses reports whether what a node's disk holds can go.
+func (c *cluster) mayLose(n *simNode) bool {
+	for s := range c.check.image.TableSegments(c.table) {
+		if s.Status == meta.SegmentDone && n.holdsDurably(s.SegmentKey(), s.Digest) && !c.spare(s, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// replaceDisk puts an empty disk into a node, under the same id.
+func (c *cluster) replaceDisk() bool {
+	n := c.runningNode()
+	if n == nil || !c.mayLose(n) {
+		return false
+	}
+	n.kill(true)
+	n.disk.replace(vfs.NewMem())
+	n.durableBefore, n.rotted = nil, map[segment.Digest]bool{}
+	delete(c.check.shown, n.name)
+	c.rebootLater(&n.process, c.w.between(time.Second, 30*time.Second))
+	return true
+}
+
+// wipeCache drops the cache of the log of a node, or of all at once.
+func (c *cluster) wipeCache() bool {
+	nodes := []*simNode{c.runningNode()}
+	if c.w.chance(0.3) {
+		nodes = c.nodes
+	}
+	for _, n := range nodes {
+		if n == nil || n.vanished {
+			continue
+		}
+		n.kill(false)
+		if err := n.disk.mem.RemoveAll("cache"); err != nil {
+			c.w.fail("sim", "%v", err)
+		}
+		delete(c.check.shown, n.name)
+		c.rebootLater(&n.process, c.w.between(100*time.Millisecond, 5*time.Second))
+	}
+	return true
+}
+
+func (c *cluster) join() bool {
+	if len(c.nodes) >= 8 {
+		return false
+	}
+	c.addNode().boot()
+	return true
+}
+
+// staying are the nodes that are to stay.
+func (c *cluster) staying() (k int) {
+	for _, n := range c.nodes {
+		if !n.vanished && !n.draining {
+			k++
+		}
+	}
+	return k
+}
+
+// drain has a node drained: its consuming segments are asked to end, and their
+// successors go elsewhere.
+func (c *cluster) drain() bool {
+	n := c.runningNode()
+	if n == nil || n.draining || c.staying() <= c.plan.Replication {
+		return false
+	}
+	n.draining = true
+	c.operate("drain "+n.name, func(im *meta.Image) []meta.Func {
+		if node := im.Node(n.name); node == nil || node.State == meta.NodeDraining {
+			return nil
+		}
+		return []meta.Func{meta.SetNodeState(n.name, meta.AnyIncarnation, meta.NodeDraining)}
+	})
+	c.moveAway(n, meta.EndDrain)
+	return true
+}
+
+// moveAway places the partitions of a node elsewhere, and has what it consumes end:
+// what draining and replacing come to, until validation does it by itself.
+func (c *cluster) moveAway(n *simNode, reason string) {
+	c.operate("move away from "+n.name, func(im *meta.Image) (todo []meta.Func) {
+		placer := meta.NewPlacer(im, func(o *meta.Node) bool { return o.ID != n.name && !c.nodeAt(o.ID).leaving() })
+		for p := range im.Partitions(c.table) {
+			s := im.InProgress(p.PartitionKey())
+			stuck := n.vanished && s != nil && slices.Contains(s.Replicas, n.name) // until it is seen DOWN
+			if !stuck && !slices.Contains(p.Replicas, n.name) {
+				continue
+			}
+			keep := slices.DeleteFunc(slices.Clone(p.Replicas), func(id string) bool { return c.nodeAt(id).leaving() })
+			replicas := placer.Place(c.plan.Replication, keep...)
+			if len(replicas) == 0 {
+				continue
+			}
+			var gone []string
+			if n.vanished {
+				gone = []string{n.name}
+			}
+			todo = append(todo,
+				meta.SetReplicas(p.PartitionKey(), replicas, gone),
+				meta.RequestEnd(c.table, []int32{p.Partition}, reason, [16]byte{}))
+		}
+		return todo
+	})
+}
+
+func (n *simNode) leaving() bool { return n.draining || n.vanished }
+
+// vanish takes a node away for ever.
+func (c *cluster) vanish() bool {
+	n := c.runningNode()
+	if n == nil || c.staying() <= c.plan.Replication || n.draining || !c.mayLose(n) {
+		return false
+	}
+	n.vanished = true
+	n.kill(true)
+	n.durableBefore = nil
+	c.moveAway(n, meta.EndDrain)
+	return true
+}
+
+func (c *cluster) lie() bool {
+	n := c.runningNode()
+	if n == nil {
+		return false
+	}
+	return c.flag(&n.lies, 5*time.Second, time.Minute)
+}
+
+func (c *cluster) newConfig() bool {
+	next := c.w.rnd.Intn(100)
+	c.operate("new config", func(im *meta.Image) []meta.Func {
+		if im.Table(c.table) == nil {
+			return nil
+		}
+		return []meta.Func{meta.UpdateTableConfig(c.table, c.tableConfig(next)), meta.PruneTableConfigs(c.table)}
+	}, once)
+	return true
+}
+
+func (c *cluster) forceCommit() bool {
+	id := c.uuid()
+	c.operate("force commit", func(im *meta.Image) []meta.Func {
+		if im.Job(id) != nil {
+			return nil
+		}
+		return []meta.Func{meta.CreateJob(id, "forceCommit", map[string]string{"table": c.table.String()})}
+	})
+	return true
+}
+
+// pauseTable pauses consumption and resumes it after a while.
+func (c *cluster) pauseTable() bool {
+	c.operate("pause", func(im *meta.Image) []meta.Func {
+		if t := im.Table(c.table); t == nil || t.State != meta.TableActive {
+			return nil
+		}
+		return []meta.Func{
+			meta.PauseTable(c.table, meta.Pause{Reason: "fault", By: "sim"}),
+			meta.RequestEnd(c.table, nil, meta.EndPause, [16]byte{}),
+		}
+	}, once)
+	c.w.after(c.w.between(10*time.Second, time.Minute), "resume", c.resume)
+	return true
+}
+
+// resume lets every partition of the table consume again.
+func (c *cluster) resume() {
+	c.operate("resume", func(im *meta.Image) (todo []meta.Func) {
+		t := im.Table(c.table)
+		if t == nil || t.State == meta.TableCreating {
+			return nil
+		}
+		if t.State == meta.TablePaused {
+			todo = append(todo, meta.ResumeTable(c.table))
+		}
+		for p := range im.Partitions(c.table) {
+			if p.State == meta.PartitionPaused {
+				todo = append(todo, meta.ResumePartition(p.PartitionKey(), p.NextOffset, ""))
+			}
+		}
+		return todo
+	})
+}
+
+const once = true
+
+// operate is an operator's change: it goes to the leader again and again, until the
+// image needs nothing more, or with once until one was written.
+func (c *cluster) operate(what string, todo func(*meta.Image) []meta.Func, just ...bool) {
+	var try func()
+	again := func(d time.Duration) { c.w.after(d, what, try) }
+	try = func() {
+		l := c.leader()
+		if l == nil {
+			again(time.Second)
+			return
+		}
+		fns := todo(l.writer.Image())
+		if len(fns) == 0 {
+			return
+		}
+		left := len(fns)
+		for _, fn := range fns {
+			l.submit(fn, func(_ metalog.Result, err error) {
+				if left--; left == 0 && (err != nil || len(just) == 0) {
+					again(c.w.between(time.Second, 3*time.Second))
+				}
+			})
+		}
+	}
+	again(0)
+}
+
+// askRelease has a node ask for the release of a copy, and delete it if that is
+// granted, as it will when tables limit how long nodes keep what is in the deep
+// store.
+func (c *cluster) askRelease() bool {
+	n := c.runningNode()
+	if n == nil || !n.standing.registered || n.image.Next() < n.standing.highWatermark {
+		return false
+	}
+	var copies []*meta.Segment
+	for s := range n.image.SegmentsListed(n.name) {
+		if _, ok := n.store.Get(s.Table, s.Partition, s.Name, s.Digest); ok && s.Status == meta.SegmentDone {
+			copies = append(copies, s)
+		}
+	}
+	if len(copies) == 0 {
+		return false
+	}
+	s := copies[c.w.rnd.Intn(len(copies))]
+	node := n.image.Node(n.name)
+	if node == nil || node.Incarnation != n.standing.incarnation {
+		return false
+	}
+	report := meta.LocationReport{
+		Node: n.name, Incarnation: n.standing.incarnation, StoreID: n.store.StoreID(), Sequence: node.LocationsSeq + 1,
+		Release: []meta.CopyRef{{Table: s.Table, Partition: s.Partition, Seq: s.Seq, Digest: s.Digest}},
+	}
+	n.after(0, "release asked", func() {
+		n.releasing[s.SegmentKey()] = true
+		askLeader(n, "release", 30*time.Second,
+			func(l *simController, reply func(answered[meta.LocationVerdicts])) { l.locations(report, reply) },
+			func(a answered[meta.LocationVerdicts], err error) {
+				if err == nil && a.code == "" && len(a.body.Release) == 1 && a.body.Release[0].Accepted {
+					n.letGo(s)
+				}
+				// Reports that were decided on before are on their way out by then.
+				n.after(time.Second, "release settled", func() { delete(n.releasing, s.SegmentKey()) })
+			})
+	})
+	return true
+}
+
+// notReleasing leaves out the copies whose release has been asked for: a node does
+// not report what it may be about to delete.
+func (n *simNode) notReleasing(refs []meta.CopyRef) []meta.CopyRef {
+	return slices.DeleteFunc(slices.Clone(refs), func(r meta.CopyRef) bool { return n.releasing[r.SegmentKey()] })
+}
+
+// letGo deletes a copy whose release was granted.
+func (n *simNode) letGo(s *meta.Segment) {
+	h, ok := n.store.Get(s.Table, s.Partition, s.Name, s.Digest)
+	if !ok {
+		return
+	}
+	n.c.w.count.outcomes["release granted"]++
+	n.c.check.released(n, s)
+	if err := n.store.Remove(h); err != nil && !n.disk.off {
+		n.c.w.trace.notef(n.c.w.now, "%s: remove: %v", n.name, err)
+	}
+	n.storeChanged(s.SegmentKey())
+}
+
+func (c *cluster) expireSession() bool {
+	if c.zk == nil {
+		return false
+	}
+	p := c.anyController()
+	return p != nil && c.zk.expire(p)
+}
+
+func (c *cluster) zooKeeperDown() bool {
+	if c.zk == nil {
+		return false
+	}
+	return c.flag(&c.zk.down, time.Second, time.Minute)
+}

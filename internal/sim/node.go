@@ -1,0 +1,456 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand"
+	"path"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/node"
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/segment"
+)
+
+// simNode is the shell of a node: what internal/node does in goroutines, done in
+// events. Its store and its cache of the log are real files on its disk.
+type simNode struct {
+	process
+	c     *cluster
+	zone  string
+	class int // of builder: another class makes other bytes of the same rows
+	// vanished: it never comes back. draining: an operator asked for it.
+	vanished, draining bool
+	lies               bool // it serves wrong bytes
+
+	// rotted are copies that a fault has damaged; durableBefore is what was durable
+	// when the last life ended.
+	rotted        map[segment.Digest]bool
+	releasing     map[meta.SegmentKey]bool
+	durableBefore map[copyName]segment.Digest
+
+	store     *segment.Store
+	cache     *metalog.Log
+	follower  *metalog.FollowerMachine
+	machine   *node.Machine
+	consumers map[meta.PartitionKey]*consumer
+	image     *meta.Image
+
+	bootID   uuid.UUID
+	leader   string // URL of who led when last heard of
+	standing nodeStanding
+	beats    int64
+	fetching map[meta.SegmentKey][]func() // who waits for a download of the segment
+}
+
+// nodeStanding is what the last answers of a leader said (internal/node, register.go).
+type nodeStanding struct {
+	incarnation, epoch, highWatermark int64
+	registered                        bool
+}
+
+func newNode(c *cluster, name string) *simNode {
+	n := &simNode{c: c, rotted: map[segment.Digest]bool{}}
+	n.process = process{w: c.w, name: name, disk: newDisk(c.w), start: n.begin, stop: n.end}
+	return n
+}
+
+func (n *simNode) url() string { return "http://" + n.name }
+
+func (n *simNode) begin() {
+	n.bootID, n.leader, n.standing, n.beats = n.c.uuid(), "", nodeStanding{}, 0
+	n.consumers = map[meta.PartitionKey]*consumer{}
+	n.fetching = map[meta.SegmentKey][]func(){}
+	n.releasing = map[meta.SegmentKey]bool{}
+	n.store = nil
+	if err := n.open(); err != nil {
+		if !n.disk.off && !n.disk.full {
+			n.c.w.fail("I3", "%s cannot open its disk: %v", n.name, err)
+		}
+		n.kill(n.disk.off)
+		n.c.rebootLater(&n.process, time.Second)
+		return
+	}
+	n.machine = node.NewMachine(node.MachineConfig{Node: n.name, StoreID: n.store.StoreID()}, n.store.Held())
+	n.c.check.opened(n)
+	n.deliver(n.follower.Image(), nil)
+	n.after(0, "starts", func() {
+		n.follow(metalog.FollowStart{})
+		n.beat()
+		n.tick()
+	})
+}
+
+// end notes what a start has to find again.
+func (n *simNode) end() {
+	if n.store == nil {
+		return
+	}
+	n.durableBefore = map[copyName]segment.Digest{}
+	for _, h := range n.store.Held() {
+		if h.State == segment.StateSealed && n.holdsDurably(heldKey(h), h.Digest) {
+			n.durableBefore[copyName{h.Table, h.Partition, h.Name}] = h.Digest
+		}
+	}
+}
+
+// copyName is under which name a store has a copy.
+type copyName struct {
+	table     uuid.UUID
+	partition int32
+	name      string
+}
+
+// holdsDurably reports whether the node's disk has these bytes under the segment's
+// name, whole, and would have them after a power cut.
+func (n *simNode) holdsDurably(k meta.SegmentKey, d segment.Digest) bool {
+	name := n.c.names[k]
+	if name == "" {
+		return false
+	}
+	data, ok := n.disk.mem.Durable(filePath(k.Table, k.Partition, name, d))
+	return ok && bytes.Equal(data, n.c.contents[d])
+}
+
+// filePath is where a store keeps a sealed copy (docs of segment.Store).
+func filePath(table uuid.UUID, partition int32, name string, d segment.Digest) string {
+	return path.Join("segments", table.String(), strconv.Itoa(int(partition)), segment.FileName(name, d))
+}
+
+func (n *simNode) fileOf(h segment.Held) string {
+	return filePath(h.Table, h.Partition, h.Name, h.Digest)
+}
+
+// open opens the store and the cache of the log.
+func (n *simNode) open() (err error) {
+	if _, err := n.disk.fs.Stat("store.id"); err != nil {
+		// The store draws its identity; here the seed does.
+		if err := n.makeStoreID(); err != nil {
+			return err
+		}
+	}
+	if n.store, err = segment.OpenStore(n.disk.fs, zerolog.Nop()); err != nil {
+		return err
+	}
+	n.store.SetReserve(0)
+	image, err := n.openCache()
+	if err != nil {
+		// Everything in it can be fetched again (metalog.OpenFollower).
+		n.c.w.count.outcomes["cache of the log set aside"]++
+		if !n.disk.off && !n.disk.full && !n.hadPowerCut {
+			n.c.check.fail("I5", "%s finds its cache of the log damaged: %v", n.name, err)
+		}
+		// Of several batches that were being stored a power cut can leave a later
+		// one and not an earlier: damage, to whoever reads it.
+		delete(n.c.check.shown, n.name)
+		if err := n.disk.fs.RemoveAll("cache"); err != nil {
+			return err
+		}
+		if image, err = n.openCache(); err != nil {
+			return err
+		}
+	}
+	n.follower = metalog.NewFollowerMachine(
+		metalog.FollowTiming{Poll: 5 * time.Second, BackOffMin: 100 * time.Millisecond, BackOffMax: 5 * time.Second},
+		rand.New(rand.NewSource(n.c.w.rnd.Int63())), uuid.Nil, n.cache.Position(), image)
+	return nil
+}
+
+func (n *simNode) makeStoreID() error {
+	f, err := n.disk.fs.Create("store.id.tmp")
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt([]byte(n.c.uuid().String()+"\n"), 0); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return vfs.Publish(n.disk.fs, f, "store.id.tmp", "store.id")
+}
+
+func (n *simNode) openCache() (*meta.Image, error) {
+	cache, err := metalog.OpenLog(n.disk.fs, metalog.LogOptions{Dir: "cache", FileBytes: logFileBytes, Logger: zerolog.Nop()})
+	if err != nil {
+		return nil, err
+	}
+	n.cache = cache
+	return metalog.Replay(cache, meta.Empty())
+}
+
+func (n *simNode) tick() {
+	n.after(time.Second, "tick", func() {
+		n.step(node.Tick{})
+		n.tick()
+	})
+}
+
+// follow hands the follower's machine an event and carries out what it says.
+func (n *simNode) follow(ev metalog.FollowEvent) {
+	before := n.follower.Status().State
+	actions := n.follower.Step(n.mono(), ev)
+	n.c.edge("follower", string(before), string(n.follower.Status().State))
+	for _, a := range actions {
+		switch a := a.(type) {
+		case metalog.FindLeader:
+			askLeader(n, "leader", 5*time.Second,
+				func(s *simController, reply func(answered[metalog.LeaderRef])) { s.whoLeads(reply) },
+				func(a answered[metalog.LeaderRef], err error) {
+					if err == nil && a.code != "" {
+						err = errors.New(a.code)
+					}
+					if err != nil {
+						n.follow(metalog.LeaderNotFound{Err: err})
+						return
+					}
+					n.follow(metalog.LeaderFound{Leader: a.body})
+				})
+		case metalog.FetchLog:
+			n.fetchLog(a)
+		case metalog.StoreEntries:
+			n.after(n.c.w.between(0, 10*time.Millisecond), "cache stored", func() {
+				err := n.cache.AppendEntries(context.Background(), a.Entries)
+				if n.brokenCache(err) {
+					return
+				}
+				n.follow(metalog.Stored{Err: err})
+			})
+		case metalog.TruncateLog:
+			n.after(n.c.w.between(0, 10*time.Millisecond), "cache truncated", func() {
+				err := n.cache.Truncate(a.To)
+				if n.brokenCache(err) {
+					return
+				}
+				n.follow(metalog.Truncated{To: a.To, Err: err})
+			})
+		case metalog.WaitUntil:
+			n.after(a.At-n.mono(), "follower goes on", func() { n.follow(metalog.FollowTick{}) })
+		case metalog.DeliverImage:
+			n.deliver(a.Image, a.Touched)
+		}
+	}
+}
+
+// brokenCache ends the process if the state of the cache is not known, as the
+// node's own shell does.
+func (n *simNode) brokenCache(err error) bool {
+	if n.disk.off {
+		return true
+	}
+	if errors.Is(err, metalog.ErrPoisoned) || errors.Is(err, metalog.ErrClosed) {
+		n.kill(false)
+		n.c.rebootLater(&n.process, time.Second)
+		return true
+	}
+	return false
+}
+
+func (n *simNode) fetchLog(a metalog.FetchLog) {
+	to := n.c.controllerAt(a.URL)
+	if to == nil {
+		n.follow(metalog.FetchFailed{Err: errNoAnswer})
+		return
+	}
+	call(n.c.net, &n.process, &to.process, "fetch log", a.Query.MaxWait+10*time.Second,
+		func(reply func(answered[metalog.FetchAnswer])) { to.fetch(a.Query, reply) },
+		func(r answered[metalog.FetchAnswer], err error) {
+			switch {
+			case err != nil:
+				n.follow(metalog.FetchFailed{Err: err})
+			case r.code != "":
+				n.follow(metalog.FetchFailed{Code: r.code, Err: errors.New(r.code)})
+			default:
+				n.follow(metalog.Fetched{FetchAnswer: r.body})
+			}
+		})
+}
+
+// deliver takes a newer image.
+func (n *simNode) deliver(im *meta.Image, touched []meta.Key) {
+	n.c.check.delivered(n, im)
+	n.image = im
+	n.step(node.ImageChanged{Image: im, Touched: touched})
+	n.wake()
+}
+
+// caughtUp is that of internal/node.
+func (n *simNode) caughtUp() bool {
+	s := &n.standing
+	return s.registered && s.highWatermark > 0 && n.image.Next() >= s.highWatermark && n.image.Epoch() >= s.epoch
+}
+
+// askLeader asks controllers for an answer of the leader: first who led when last
+// heard of, then along the hints and down the list, each at most once
+// (internal/api, Client).
+func askLeader[A any](n *simNode, label string, timeout time.Duration, serve func(*simController, func(answered[A])), done func(answered[A], error)) {
+	var queue []string
+	if n.leader != "" {
+		queue = append(queue, n.leader)
+	}
+	for _, s := range n.c.controllers {
+		queue = append(queue, s.url())
+	}
+	tried := map[string]bool{}
+	var next func()
+	next = func() {
+		for len(queue) > 0 && tried[queue[0]] {
+			queue = queue[1:]
+		}
+		if len(queue) == 0 {
+			done(answered[A]{}, errNoAnswer)
+			return
+		}
+		url := queue[0]
+		tried[url] = true
+		to := n.c.controllerAt(url)
+		call(n.c.net, &n.process, &to.process, label, timeout,
+			func(reply func(answered[A])) { serve(to, reply) },
+			func(a answered[A], err error) {
+				switch {
+				case err == nil && a.code != api.CodeNotLeader && a.code != api.CodeNotReady:
+					n.leader = url
+					done(a, nil)
+				default:
+					if n.leader == url {
+						n.leader = ""
+					}
+					if a.leader != "" && n.c.controllerAt(a.leader) != nil {
+						queue = append([]string{a.leader}, queue...)
+					}
+					next()
+				}
+			})
+	}
+	next()
+}
+
+const beatEvery = 2 * time.Second
+
+// beat registers the node, and then tells that it is alive, for ever.
+func (n *simNode) beat() {
+	if !n.standing.registered {
+		n.register()
+		return
+	}
+	n.beats++
+	hb := api.Heartbeat{
+		Node: n.name, Incarnation: n.standing.incarnation, AppliedOffset: n.image.Next(),
+		Sequence: n.beats, WallClock: n.wall(), Busy: n.machine.Busy(),
+	}
+	askLeader(n, "heartbeat", 5*time.Second,
+		func(s *simController, reply func(answered[api.HeartbeatAnswer])) { s.heartbeat(hb, reply) },
+		func(a answered[api.HeartbeatAnswer], err error) {
+			if err == nil {
+				n.heard(a)
+			}
+			n.after(beatEvery, "beat", n.beat)
+		})
+}
+
+func (n *simNode) heard(a answered[api.HeartbeatAnswer]) {
+	switch a.code {
+	case "":
+	case api.CodeStaleIncarnation:
+		n.standing.registered = false
+		return
+	default:
+		return
+	}
+	newEpoch := a.body.Epoch != n.standing.epoch
+	n.standing.epoch, n.standing.highWatermark = a.body.Epoch, a.body.HighWatermark
+	if newEpoch {
+		n.step(node.Registered{Incarnation: n.standing.incarnation, Epoch: a.body.Epoch, HighWatermark: a.body.HighWatermark})
+	}
+	n.wake()
+}
+
+func (n *simNode) register() {
+	r := meta.Registration{ID: n.name, URL: n.url(), Zone: n.zone, StoreID: n.store.StoreID(), BootID: n.bootID}
+	askLeader(n, "register", 5*time.Second,
+		func(s *simController, reply func(answered[api.Registered])) { s.register(r, reply) },
+		func(a answered[api.Registered], err error) {
+			if err != nil || a.code != "" {
+				if a.code != "" {
+					n.c.w.count.outcomes["registration refused: "+a.code]++
+				}
+				n.after(n.c.w.between(200*time.Millisecond, 5*time.Second), "register again", n.beat)
+				return
+			}
+			n.standing = nodeStanding{
+				incarnation: a.body.Incarnation, epoch: a.body.Epoch, registered: true,
+				highWatermark: max(n.standing.highWatermark, a.body.HighWatermark),
+			}
+			n.leader = a.body.Leader
+			n.step(node.Registered{Incarnation: a.body.Incarnation, Epoch: a.body.Epoch, HighWatermark: a.body.HighWatermark})
+			n.wake()
+			n.beat()
+		})
+}
+
+// step hands the copies' machine an event and carries out what it says.
+func (n *simNode) step(ev node.Event) {
+	for _, a := range n.machine.Step(n.mono(), ev) {
+		n.after(n.c.w.between(0, 20*time.Millisecond), "copies", func() { n.perform(a) })
+	}
+}
+
+func (n *simNode) perform(a node.Action) {
+	switch a := a.(type) {
+	case node.Fetch:
+		n.fetchSegment(a.Segment, a.Digest, nil, func(err error) {
+			n.step(node.FetchDone{Segment: a.Segment, Err: err, NoSource: errors.Is(err, errNoSource)})
+		})
+	case node.Rebuild:
+		n.rebuild(a.Segment, func(err error) { n.step(node.RebuildDone{Segment: a.Segment, Err: err}) })
+	case node.Upload:
+		n.uploadHeld(a.Segment, a.Digest, func(uri string, err error) {
+			n.step(node.UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err})
+		})
+	case node.Report:
+		a.Report.Add = n.notReleasing(a.Report.Add)
+		a.Report.Confirm = n.notReleasing(a.Report.Confirm)
+		n.c.check.reported(n, &a.Report)
+		askLeader(n, "locations", 30*time.Second,
+			func(s *simController, reply func(answered[meta.LocationVerdicts])) { s.locations(a.Report, reply) },
+			func(r answered[meta.LocationVerdicts], err error) {
+				if err == nil && r.code != "" {
+					err = errors.New(r.code)
+					if r.code == api.CodeStaleIncarnation {
+						n.standing.registered = false
+					}
+				}
+				n.step(node.ReportDone{Sequence: a.Report.Sequence, Verdicts: r.body, Err: err})
+			})
+	case node.Remove:
+		n.c.check.removing(n, a.Held, a.Why)
+		err := n.store.Remove(a.Held)
+		if errors.Is(err, segment.ErrNotHeld) {
+			err = nil
+		}
+		n.gone(a.Held, "removed", err)
+	case node.SetAside:
+		n.c.check.removing(n, a.Held, "no record explains it")
+		n.gone(a.Held, "set aside", n.store.Orphan(a.Held, time.UnixMilli(n.wall())))
+	}
+}
+
+func (n *simNode) gone(h segment.Held, what string, err error) {
+	n.c.w.count.outcomes["copy "+what]++
+	n.storeChanged(heldKey(h))
+	n.step(node.RemoveDone{Held: h, Err: err})
+}
+
+func heldKey(h segment.Held) meta.SegmentKey {
+	name, _ := segment.ParseName(h.Name)
+	return meta.SegmentKey{Table: h.Table, Partition: h.Partition, Seq: name.Seq}
+}
+
+func (n *simNode) storeChanged(k meta.SegmentKey) {
+	n.step(node.StoreChanged{Segment: k, Held: n.store.HeldOf(k.Table, k.Partition, k.Seq)})
+}
