@@ -8,7 +8,7 @@ BIN   := bin
 # Packages with goroutines: what the race detector looks at.
 RACE := ./commit/commithttp ./deepstore/... ./internal/... ./meta/... ./metalog/... ./peerdl/... ./segment/... ./stream/...
 
-.PHONY: help run build image test race vet fmt bench fuzz clean deps
+.PHONY: help run build image test race sim mutants vet fmt bench fuzz clean deps
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -31,6 +31,12 @@ test: deps vet ## every test, the independent reader's (DuckDB) included
 
 race: deps ## the race detector on the packages with goroutines
 	$(GO) test -timeout 30m -race -short $(RACE)
+
+sim: ## the simulator on SEEDS (1000) seeds from FIRST (1) on, and what they exercised
+	$(GO) run ./internal/sim/simulate -first $${FIRST:-1} -seeds $${SEEDS:-1000}
+
+mutants: ## the bugs planted to prove the simulator's checks, each caught or not
+	$(GO) run ./internal/sim/mutants
 
 vet: ## go vet and gofmt
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above' >&2; exit 1; }

@@ -71,6 +71,9 @@ func (n *simNode) begin() {
 	n.fetching = map[meta.SegmentKey][]func(){}
 	n.releasing = map[meta.SegmentKey]bool{}
 	n.store = nil
+	if n.c.plan.sabotage != nil {
+		n.c.plan.sabotage(n)
+	}
 	if err := n.open(); err != nil {
 		if !n.disk.off && !n.disk.full {
 			n.c.w.fail("I3", "%s cannot open its disk: %v", n.name, err)

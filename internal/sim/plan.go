@@ -38,6 +38,9 @@ type Plan struct {
 	// shrink a run that failed.
 	Faults  map[Fault]time.Duration
 	without []Fault // left out of what the seed drew
+	// sabotage, in tests of the simulator itself, does something to a node just
+	// before it starts.
+	sabotage func(*simNode)
 }
 
 // Fault is a kind of fault that falls by itself.
@@ -123,7 +126,7 @@ func NewPlan(seed int64) *Plan {
 	}
 	p := &Plan{
 		Seed: seed, Controllers: 1, Nodes: 3 + rnd.Intn(4), Partitions: 1 + rnd.Intn(3),
-		Replication: 2 + rnd.Intn(2), FaultFor: between(3*time.Minute, 8*time.Minute), HealFor: time.Hour,
+		Replication: 2 + rnd.Intn(2), FaultFor: between(2*time.Minute, 6*time.Minute), HealFor: time.Hour,
 		Hold: between(500*time.Millisecond, 3*time.Second), CommitTimeout: between(10*time.Second, time.Minute),
 		MaxAge: between(10*time.Second, 90*time.Second), MaxRows: 5 + rnd.Int63n(25),
 		DownloadMode: rnd.Intn(4) == 0, DeepStore: rnd.Intn(4) > 0,

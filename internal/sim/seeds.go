@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +36,8 @@ func ParseFaults(list string) (faults []Fault) {
 // RunSeeds runs seeds side by side, each in a goroutine of its own, and returns how
 // many failed.
 func RunSeeds(o Options) (failed int) {
+	// A run makes garbage as fast as it can, and little of it is kept.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var (
 		mu    sync.Mutex
 		wg    sync.WaitGroup
@@ -83,8 +86,10 @@ func RunSeeds(o Options) (failed int) {
 	return failed
 }
 
+// planWithout is the plan of a seed without some of its faults.
 func planWithout(seed int64, without []Fault) *Plan {
 	p := NewPlan(seed)
+	p.without = without
 	for _, f := range without {
 		delete(p.Faults, f)
 	}
@@ -106,11 +111,14 @@ func (r *Result) Replay() string {
 
 // shrink leaves faults out one by one, as long as the run still fails by the same
 // invariant, and returns the shortest run that does.
-func shrink(res Result) Result {
+func shrink(res Result) Result { return shrinkWith(res, func(*Plan) {}) }
+
+// shrinkWith is shrink of plans that change has changed.
+func shrinkWith(res Result, change func(*Plan)) Result {
 	best := res
 	for _, f := range slices.Sorted(maps.Keys(res.Plan.Faults)) {
 		p := planWithout(res.Plan.Seed, append(slices.Clone(best.Plan.without), f))
-		p.without = append(slices.Clone(best.Plan.without), f)
+		change(p)
 		if r := Run(p, nil); r.Violation != nil && r.Violation.Invariant == res.Violation.Invariant {
 			best = r
 		}

@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var seeds = flag.Int("sim.seeds", 300, "how many seeds TestSeeds runs; make sim runs more")
+
+// TestSeeds runs a slice of what make sim runs. The log says what was exercised.
+func TestSeeds(t *testing.T) {
+	n := *seeds
+	if testing.Short() {
+		n /= 20
+	}
+	var out bytes.Buffer
+	if failed := RunSeeds(Options{First: 1, Seeds: n, Shrink: true, Out: &out}); failed > 0 {
+		t.Errorf("%d of %d seeds failed:\n%s", failed, n, &out)
+	}
+	t.Logf("%s", &out)
+}
+
+// The same seed is the same history, whatever else the machine does.
+func TestSameSeedSameHistory(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, seed := range []int64{1, 2, 3, 4, 5, 6} {
+		var hashes []uint64
+		for _, procs := range []int{1, 2, 2} {
+			runtime.GOMAXPROCS(procs)
+			res := Run(NewPlan(seed), nil)
+			hashes = append(hashes, res.Hash)
+		}
+		if hashes[0] != hashes[1] || hashes[0] != hashes[2] {
+			t.Errorf("seed %d: %x at GOMAXPROCS 1, %x and %x at 2", seed, hashes[0], hashes[1], hashes[2])
+		}
+	}
+}
+
+// found are the seeds that ever failed, with what it was (docs/simulation.md tells
+// the story). What a seed draws changes when the plan does, so the seed alone is no
+// proof that the sequence comes again; the bug has a test of its own beside its fix.
+var found = []struct {
+	seed int64
+	what string
+}{
+	{84, "a DRAINING node whose disk was replaced could not register: its id was in use for ever"},
+}
+
+func TestSeedsThatFailed(t *testing.T) {
+	for _, f := range found {
+		if res := Run(NewPlan(f.seed), nil); res.Violation != nil {
+			t.Errorf("seed %d again (%s): %v\n%s", f.seed, f.what, res.Violation, res.Replay())
+		}
+	}
+}
+
+// A failure is printed with a command that runs it again, and shrunk to the faults
+// that it needs. Here the failure is a store that forgets a copy at its start.
+func TestAFailureIsShrunkAndReplayed(t *testing.T) {
+	lose := func(p *Plan) { p.sabotage = func(n *simNode) { forgetACopy(n) } }
+	var failed Result
+	for seed := int64(1); failed.Violation == nil; seed++ {
+		p := NewPlan(seed)
+		lose(p)
+		failed = Run(p, nil)
+	}
+	small := shrinkWith(failed, lose)
+	if small.Violation == nil || small.Violation.Invariant != failed.Violation.Invariant {
+		t.Fatalf("shrunk to %v", small.Violation)
+	}
+	if len(small.Plan.Faults) >= len(failed.Plan.Faults) && len(failed.Plan.Faults) > 1 {
+		t.Errorf("%d faults before and %d after", len(failed.Plan.Faults), len(small.Plan.Faults))
+	}
+	cmd := small.Replay()
+	_, list, _ := strings.Cut(cmd, "-without ")
+	p := planWithout(small.Plan.Seed, ParseFaults(strings.Trim(list, `"`)))
+	lose(p)
+	var out bytes.Buffer
+	again := Run(p, &out)
+	if again.Violation == nil || *again.Violation != *small.Violation || again.Hash != small.Hash {
+		t.Errorf("%s\ncame to %v, not %v", cmd, again.Violation, small.Violation)
+	}
+	if !strings.Contains(out.String(), "VIOLATION") {
+		t.Error("the history does not tell of the violation")
+	}
+}
+
+// forgetACopy removes a sealed file behind the store's back.
+func forgetACopy(n *simNode) {
+	for _, name := range slices.SortedFunc(maps.Keys(n.durableBefore), func(a, b copyName) int { return cmp.Compare(a.name, b.name) }) {
+		_ = n.disk.mem.Remove(filePath(name.table, name.partition, name.name, n.durableBefore[name]))
+		return
+	}
+}
