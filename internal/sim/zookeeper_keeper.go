@@ -1,0 +1,493 @@
+//go:build zkmodel
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/zkmeta"
+)
+
+// zooKeeperKeeper is the shell of a controller's election, and its client of
+// ZooKeeper. The metadata is there; the controller's own log follows it.
+type zooKeeperKeeper struct {
+	s *simController
+	z *zookeeper
+
+	// Of a life.
+	election *zkmeta.Election
+	image    *meta.Image // of the controller's own log
+	term     *zkTerm     // of the WriteLeader that is under way or has won
+	reader   int         // who reads entries now; a newer one replaces it
+
+	// The client.
+	session   int64 // 0: none yet, or none any more
+	conn      int64 // the connection, or the attempt at one
+	connected bool
+	requests  int64    // on this connection
+	unsent    []func() // while there is none
+}
+
+// zkTerm is an attempt to lead, and the leadership if it succeeds.
+type zkTerm struct {
+	try     uint64
+	epoch   int64
+	version int32 // of the head, for the next batch
+	asked   bool  // its Leader batch was sent
+	leads   bool
+}
+
+func newZooKeeperKeeper(s *simController) keeper { return &zooKeeperKeeper{s: s, z: s.c.zk} }
+
+func (k *zooKeeperKeeper) boot() {
+	*k = zooKeeperKeeper{s: k.s, z: k.z}
+	k.s.after(k.s.c.w.between(10*time.Millisecond, time.Second), "opens its log", k.open)
+}
+
+// stop leaves the session to expire.
+func (k *zooKeeperKeeper) stop() {}
+
+func (k *zooKeeperKeeper) mayAnswer() bool {
+	return k.election != nil && k.election.Leading(k.s.mono())
+}
+
+func (k *zooKeeperKeeper) open() {
+	s := k.s
+	image, err := s.openLog()
+	switch {
+	case s.disk.off:
+		return
+	case err != nil && s.disk.full:
+		s.after(time.Second, "opens its log", k.open)
+		return
+	case err != nil:
+		s.c.w.fail("I5", "%s cannot open its log: %v", s.name, err)
+		return
+	}
+	// It holds only what ZooKeeper had acknowledged.
+	s.c.check.same(s.name, image)
+	k.image = image
+	k.election = zkmeta.NewElection(zkmeta.ElectionConfig{Controller: s.name, BootID: s.c.uuid(), SessionTimeout: sessionTimeout})
+	k.hint()
+	k.connect()
+	k.tick()
+	k.keepAlive()
+}
+
+// broken ends the process, whose log is in an unknown state, as a failed fsync does.
+func (k *zooKeeperKeeper) broken(err error) {
+	s := k.s
+	if s.disk.off {
+		return
+	}
+	if !s.disk.full {
+		s.c.w.fail("I5", "%s cannot write its log: %v", s.name, err)
+	}
+	s.c.w.count.outcomes["controller ends over its log"]++
+	s.kill(false)
+	s.c.rebootLater(&s.process, time.Second)
+}
+
+// hint says who leads to those who ask here, as the image knows it.
+func (k *zooKeeperKeeper) hint() {
+	s := k.s
+	l := k.image.Leader()
+	if l == nil || s.standing.Leading {
+		return
+	}
+	st := metalog.Standing{Cluster: k.image.Cluster().ID, Epoch: l.Epoch, URL: l.URL}
+	if l.Controller == s.name {
+		st.URL = "" // it was this one
+	}
+	s.stand(st)
+}
+
+// The election.
+
+func (k *zooKeeperKeeper) tick() {
+	k.s.after(sessionTimeout/10, "election tick", func() {
+		k.step(zkmeta.ElectionTick{})
+		k.tick()
+	})
+}
+
+// step hands the election an event and carries out what it says.
+func (k *zooKeeperKeeper) step(ev zkmeta.ElectionEvent) {
+	before := k.election.State()
+	actions := k.election.Step(k.s.mono(), ev)
+	k.s.c.edge("election", before.String(), k.election.State().String())
+	for _, a := range actions {
+		k.act(a)
+	}
+}
+
+func (k *zooKeeperKeeper) act(a zkmeta.ElectionAction) {
+	z := k.z
+	switch a := a.(type) {
+	case zkmeta.CreateCandidate:
+		zkAsk(k, "zk create", func(s *zkSession) string { return z.create(s, a.Prefix) },
+			func(name string, err error) { k.step(zkmeta.CandidateCreated{Try: a.Try, Name: name, Err: err}) })
+	case zkmeta.DeleteCandidate:
+		zkAsk(k, "zk delete", func(*zkSession) bool { z.remove(a.Name); return true },
+			func(_ bool, err error) { k.step(zkmeta.CandidateDeleted{Try: a.Try, Err: err}) })
+	case zkmeta.ListCandidates:
+		zkAsk(k, "zk list", func(*zkSession) []string { return z.list() },
+			func(names []string, err error) { k.step(zkmeta.Candidates{Try: a.Try, Names: names, Err: err}) })
+	case zkmeta.WatchCandidate:
+		k.watch(a)
+	case zkmeta.ReadHead:
+		zkAsk(k, "zk head", func(*zkSession) zkmeta.HeadRead {
+			return zkmeta.HeadRead{Try: a.Try, Head: z.head, Version: z.version}
+		}, func(read zkmeta.HeadRead, err error) {
+			read.Try, read.Err = a.Try, err
+			k.step(read)
+		})
+	case zkmeta.CatchUp:
+		k.catchUp(a)
+	case zkmeta.WriteLeader:
+		k.writeLeader(a)
+	case zkmeta.StartLeading:
+		if k.term != nil && k.term.try == a.Try {
+			k.term.leads = true
+			k.s.c.w.count.outcomes["election won"]++
+			k.checkAlone()
+		}
+	case zkmeta.StepDown:
+		k.term = nil
+		k.s.c.w.count.outcomes["stepped down: "+a.Why]++
+		k.s.layDown(errors.New(a.Why))
+	case zkmeta.Ping:
+		k.ping()
+	}
+}
+
+// checkAlone: whoever led before has stopped to answer by the time that another
+// leads, unless its candidate went before its time.
+func (k *zooKeeperKeeper) checkAlone() {
+	for _, o := range k.s.c.controllers {
+		other := o.keeper.(*zooKeeperKeeper)
+		if other != k && o.up && other.mayAnswer() && !k.z.cutShort[other.session] {
+			k.s.c.w.fail("I4", "%s leads epoch %d, and %s still answers for epoch %d", k.s.name, k.election.Epoch(), o.name, other.election.Epoch())
+		}
+	}
+}
+
+func (k *zooKeeperKeeper) watch(a zkmeta.WatchCandidate) {
+	life, session := k.s.life, k.session
+	fire := func() {
+		if k.s.life == life && k.session == session {
+			k.step(zkmeta.CandidateGone{Try: a.Try, Name: a.Name})
+		}
+	}
+	zkAsk(k, "zk watch set", func(s *zkSession) bool { return k.z.watch(s, a.Name, fire) },
+		func(there bool, err error) {
+			if err != nil || !there {
+				k.step(zkmeta.CandidateGone{Try: a.Try, Name: a.Name, Err: err})
+			}
+		})
+}
+
+// position is where the image stands, in the terms of a head.
+func (k *zooKeeperKeeper) position() zkmeta.Head {
+	return zkmeta.Head{Offset: max(k.image.Next()-1, 0), Epoch: k.image.Epoch(), Term: k.image.LastTerm()}
+}
+
+func (k *zooKeeperKeeper) catchUp(a zkmeta.CatchUp) {
+	k.read(func() bool { return k.position().Offset >= a.To.Offset && k.image.Epoch() >= a.To.Epoch }, func(err error) {
+		at := k.position()
+		if err == nil && at.Offset == a.To.Offset && at != a.To {
+			k.s.c.w.fail("I5", "%s stands at %+v, and the head is %+v", k.s.name, at, a.To)
+		}
+		k.step(zkmeta.CaughtUp{Try: a.Try, Offset: at.Offset, Epoch: at.Epoch, Err: err})
+	})
+}
+
+var errBehind = errors.New("sim: ZooKeeper has no more entries")
+
+// read brings the controller's own log, and the image, up to where enough says.
+func (k *zooKeeperKeeper) read(enough func() bool, done func(error)) {
+	k.reader++
+	me := k.reader
+	var next func()
+	next = func() {
+		if enough() {
+			done(nil)
+			return
+		}
+		from := k.image.Next()
+		zkAsk(k, "zk read", func(*zkSession) []*meta.Batch { return k.z.read(from) }, func(batches []*meta.Batch, err error) {
+			switch {
+			case k.reader != me:
+			case err != nil:
+				done(err)
+			case len(batches) == 0:
+				done(errBehind)
+			default:
+				k.s.after(k.s.c.w.between(time.Millisecond, 20*time.Millisecond), "log follows", func() {
+					if k.reader == me && k.take(batches) {
+						next()
+					}
+				})
+			}
+		})
+	}
+	next()
+}
+
+// take writes acknowledged batches to the controller's own log.
+func (k *zooKeeperKeeper) take(batches []*meta.Batch) bool {
+	s := k.s
+	entries := make([]metalog.Entry, len(batches))
+	var err error
+	for i, b := range batches {
+		if entries[i], err = metalog.NewEntry(b); err != nil {
+			s.c.w.fail("I5", "batch %d of ZooKeeper has no frame: %v", b.Offset, err)
+			return false
+		}
+	}
+	if err = s.log.AppendEntries(context.Background(), entries); err != nil {
+		k.broken(err)
+		return false
+	}
+	image, err := metalog.Replay(s.log, k.image)
+	if err != nil {
+		s.c.w.fail("I5", "%s cannot replay its own log: %v", s.name, err)
+		return false
+	}
+	s.c.check.same(s.name, image)
+	k.image = image
+	k.hint()
+	return true
+}
+
+// follow keeps the log of a standby near the end, so that it knows who leads and a
+// take-over is short.
+func (k *zooKeeperKeeper) follow() {
+	if k.election.State() == zkmeta.Watching {
+		k.read(func() bool { return false }, func(error) {})
+	}
+}
+
+// Leading.
+
+// writeLeader has a writer made, whose first batch opens the epoch.
+func (k *zooKeeperKeeper) writeLeader(a zkmeta.WriteLeader) {
+	s := k.s
+	k.term = nil
+	s.layDown(errors.New("sim: superseded")) // an attempt that nobody waits for
+	k.reader++
+	k.term = &zkTerm{try: a.Try, epoch: a.Epoch, version: a.Version}
+	s.lead(k.image, a.Epoch, s.c.uuid())
+}
+
+// append sends the batch on the condition that nobody else wrote since, and writes
+// it to the controller's own log once it is acknowledged.
+func (k *zooKeeperKeeper) append(b *meta.Batch, done func(error)) {
+	t, sentAt, session := k.term, k.s.mono(), k.session
+	if t == nil {
+		done(errNotLeading)
+		return
+	}
+	opens, version := !t.asked, t.version
+	t.asked = true
+	zkAsk(k, "zk multi", func(*zkSession) zkmeta.Outcome { return k.z.multi(version, b) }, func(o zkmeta.Outcome, err error) {
+		if err != nil {
+			o = zkmeta.Unknown
+		}
+		if opens {
+			k.step(zkmeta.LeaderWritten{Try: t.try, Outcome: o, Err: err})
+		} else if err == nil {
+			k.step(zkmeta.Ponged{Session: session, SentAt: sentAt})
+		}
+		switch {
+		case o != zkmeta.Written:
+			k.s.c.w.count.outcomes["append not acknowledged"]++
+			done(fmt.Errorf("sim: append of batch %d: outcome %d: %w", b.Offset, o, err))
+		case k.term != t || !t.leads:
+			k.s.c.w.count.outcomes["append acknowledged too late"]++
+			done(errNotLeading)
+		default:
+			t.version = version + 1
+			k.s.after(k.s.c.w.between(time.Millisecond, 20*time.Millisecond), "log written", func() { k.written(t, b, done) })
+		}
+	})
+}
+
+func (k *zooKeeperKeeper) written(t *zkTerm, b *meta.Batch, done func(error)) {
+	switch {
+	case k.term != t:
+		done(errNotLeading)
+	case k.take([]*meta.Batch{b}):
+		done(nil)
+	}
+}
+
+// laidDown tells the election that the writer has stopped, if it does not know.
+func (k *zooKeeperKeeper) laidDown(err error) {
+	t := k.term
+	k.term = nil
+	switch {
+	case t == nil:
+	case t.leads:
+		k.s.c.w.trace.note(k.s.c.w.now, k.s.name+" resigns: "+err.Error())
+		k.step(zkmeta.Resign{Epoch: t.epoch, Why: "the writer is poisoned"})
+	case !t.asked:
+		k.step(zkmeta.LeaderWritten{Try: t.try, Outcome: zkmeta.Unknown, Err: err})
+	}
+}
+
+// The client: one connection at a time, which carries requests in order.
+
+const (
+	zkTimeout   = sessionTimeout / 3
+	zkSends     = 4
+	zkKeepAlive = sessionTimeout / 6
+)
+
+// keepAlive pings whatever the election does, and has a standby follow.
+func (k *zooKeeperKeeper) keepAlive() {
+	k.s.after(zkKeepAlive, "keeps alive", func() {
+		k.ping()
+		k.follow()
+		k.keepAlive()
+	})
+}
+
+func (k *zooKeeperKeeper) ping() {
+	if !k.connected {
+		return
+	}
+	sentAt, session := k.s.mono(), k.session
+	zkSend(k, "zk ping", func(*zkSession) bool { return true }, func(_ bool, err error) {
+		if err == nil && session == k.session {
+			k.step(zkmeta.Ponged{Session: session, SentAt: sentAt})
+		}
+	})
+}
+
+// connect opens a session, or goes on with the one there is, until that succeeds.
+func (k *zooKeeperKeeper) connect() {
+	k.conn++
+	s, life, session, conn := k.s, k.s.life, k.session, k.conn
+	call(s.c.net, &s.process, &k.z.process, "zk connect", zkTimeout,
+		func(reply func(int64)) {
+			if !k.z.down {
+				reply(k.z.connect(session, conn, &s.process, life))
+			}
+		},
+		func(id int64, err error) {
+			switch {
+			case s.life != life:
+			case err != nil:
+				s.after(s.c.w.between(100*time.Millisecond, time.Second), "connects again", k.connect)
+			case id == 0:
+				s.c.w.count.outcomes["session found expired"]++
+				k.session = 0
+				k.step(zkmeta.SessionExpired{Session: session})
+				k.connect()
+			default:
+				k.connectedTo(id)
+			}
+		})
+}
+
+func (k *zooKeeperKeeper) connectedTo(session int64) {
+	old := k.session
+	k.session, k.connected, k.requests = session, true, 0
+	if session == old {
+		k.step(zkmeta.SessionBack{Session: session})
+	} else {
+		k.step(zkmeta.SessionOpened{Session: session})
+	}
+	waiting := k.unsent
+	k.unsent = nil
+	for _, send := range waiting {
+		send()
+	}
+}
+
+// lost is a connection that broke: the session may live.
+func (k *zooKeeperKeeper) lost() {
+	k.connected = false
+	k.step(zkmeta.SessionLost{Session: k.session})
+	k.connect()
+}
+
+var (
+	errSessionOver    = errors.New("sim: the ZooKeeper session is over")
+	errConnectionOver = errors.New("sim: the connection to ZooKeeper is over")
+)
+
+// zkAsk has op done by ZooKeeper. done hears of an answer only if the session is
+// still the one in which it was asked for. What cannot be sent now waits for a
+// connection, whatever session that has and whoever has given up by then, as with
+// the real client.
+func zkAsk[A any](k *zooKeeperKeeper, label string, op func(*zkSession) A, done func(A, error)) {
+	session, over := k.session, false
+	finish := func(a A, err error) {
+		if over {
+			return
+		}
+		over = true
+		if err == nil && k.session != session {
+			err = errSessionOver
+		}
+		done(a, err)
+	}
+	send := func() {
+		zkSend(k, label, func(s *zkSession) A {
+			if over {
+				k.s.c.w.count.outcomes[label+" done after its client gave up"]++
+			}
+			return op(s)
+		}, finish)
+	}
+	if k.connected {
+		send()
+		return
+	}
+	k.s.c.w.count.faults["request to ZooKeeper queued without a connection"]++
+	k.unsent = append(k.unsent, send)
+	k.s.after(zkTimeout, label+" not sent", func() {
+		var none A
+		finish(none, errNoAnswer)
+	})
+}
+
+// zkSend sends a request on the present connection, again and again as TCP does.
+// One that stays without an answer ends the connection.
+func zkSend[A any](k *zooKeeperKeeper, label string, op func(*zkSession) A, done func(A, error)) {
+	k.requests++
+	s, life, session, conn, number := k.s, k.s.life, k.session, k.conn, k.requests
+	var send func(left int)
+	send = func(left int) {
+		call(s.c.net, &s.process, &k.z.process, label, zkTimeout/zkSends,
+			func(reply func(zkAnswer)) {
+				k.z.arrive(session, conn, number, func(at *zkSession) any { return op(at) }, reply)
+			},
+			func(a zkAnswer, err error) {
+				current := k.connected && k.conn == conn
+				body, _ := a.body.(A)
+				switch {
+				case s.life != life:
+					return
+				case err != nil && current && left > 1:
+					send(left - 1)
+					return
+				case err == nil && !a.expired && k.conn == conn:
+				case current:
+					k.lost() // if the session is over, it hears that when it connects
+					fallthrough
+				default:
+					err = errConnectionOver
+				}
+				done(body, err)
+			})
+	}
+	send(zkSends)
+}
