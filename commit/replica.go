@@ -1,6 +1,7 @@
 package commit
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/shoalstore/shoal/segment"
@@ -201,6 +202,7 @@ func (r *Replica) advance(now time.Duration) {
 func (r *Replica) stepImage(now time.Duration, rec Record) {
 	before := r.record
 	r.record = rec
+	r.cfg.Incarnation = cmp.Or(rec.Incarnation, r.cfg.Incarnation)
 	switch {
 	case r.Over():
 	case !rec.Mine:

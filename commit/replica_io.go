@@ -14,7 +14,7 @@ type ReplicaConfig struct {
 	Key         Key
 	Segment     string // the segment's name
 	Instance    string // this node
-	Incarnation int64
+	Incarnation int64 // at first; Record.Incarnation is a later one
 	StoreID     uuid.UUID
 	// StreamEpoch is the identity of the stream that is being read. If it is not
 	// the record's, the shell does not feed the machine but says ReaderFailed.
@@ -50,6 +50,11 @@ type Record struct {
 
 	EndRequested bool
 	Attempt      int
+	// Incarnation is what the node speaks under now, 0: as before. A process can
+	// get another one in the middle of a segment: a registration of an earlier
+	// boot, late, makes it register again, and messages under the old one are
+	// refused for ever.
+	Incarnation int64
 	// LeaderEpoch is the image's epoch. A new leader knows nothing of who has
 	// stopped, so a machine in ERROR says it again when this rises.
 	LeaderEpoch int64

@@ -71,6 +71,23 @@ func TestTheEndDoesNotDependOnTheBatches(t *testing.T) {
 	})
 }
 
+// TestANewIncarnationIsSpokenUnder: the node was registered anew in the middle of a
+// segment, and what it says under the old incarnation is refused from then on.
+func TestANewIncarnationIsSpokenUnder(t *testing.T) {
+	r := newTestReplica(ReplicaConfig{MaxRows: 1})
+	r.Step(0, ImageChanged{Record{Mine: true, Incarnation: 3}})
+	r.Step(0, ImageChanged{Record{Mine: true}}) // says nothing of it
+	if r.Offer(0, 0, 10) != AppendRow {
+		t.Fatal("the row was not to be appended")
+	}
+	for _, a := range r.Step(0, Fed{Next: 1, Fetched: 1}) {
+		if send, ok := a.(Send); ok && send.Message.Incarnation == 3 {
+			return
+		}
+	}
+	t.Error("no report under the new incarnation")
+}
+
 func TestOfferDoesNotAllocate(t *testing.T) {
 	r := newTestReplica(ReplicaConfig{MaxRows: 1 << 40, MaxBytes: 1 << 50, MaxAge: time.Hour})
 	offset := int64(0)

@@ -123,7 +123,7 @@ func (c *Consumption) imageSeen(ev ImageSeen) {
 // record is what the image says about a segment. That it is not ours any more
 // is believed only of an image that has caught up.
 func (c *Consumption) record(k meta.SegmentKey) commit.Record {
-	rec := commit.Record{LeaderEpoch: c.image.Epoch(), Mine: true}
+	rec := commit.Record{LeaderEpoch: c.image.Epoch(), Mine: true, Incarnation: c.incarnation}
 	s := c.image.Segment(k)
 	if s == nil || s.Status == meta.SegmentLost {
 		rec.Mine = !c.caughtUp

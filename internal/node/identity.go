@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -26,7 +27,23 @@ type identity struct {
 	NodeID        string    `json:"nodeId"`
 	StoreID       uuid.UUID `json:"storeId"`
 	FormatVersion int       `json:"formatVersion"`
+	// Boots are the boot ids of the last processes on this directory, the running
+	// one last: what a registration of an earlier process, late, displaces it by.
+	Boots []uuid.UUID `json:"boots,omitempty"`
 }
+
+// bootsMax is how many boots a directory remembers.
+const bootsMax = 16
+
+// booted notes one more process on this directory.
+func (id *identity) booted(boot uuid.UUID) {
+	id.Boots = append(id.Boots, boot)
+	id.Boots = slices.Clone(id.Boots[max(0, len(id.Boots)-bootsMax):])
+}
+
+// wasHere reports whether the boot is of a process on this directory. Any other
+// under the same node id and store has a copy of the directory.
+func (id *identity) wasHere(boot uuid.UUID) bool { return slices.Contains(id.Boots, boot) }
 
 // readIdentity reads the identity of a data directory, nil for a new one.
 func readIdentity(fsys vfs.FS) (*identity, error) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func TestIdentityIsReadBackAndRefusedWhenItIsNotOurs(t *testing.T) {
 	if err := id.write(fsys); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readIdentity(fsys.CrashClone(nil)); err != nil || *got != id { // it is durable
+	if got, err := readIdentity(fsys.CrashClone(nil)); err != nil || !reflect.DeepEqual(*got, id) { // it is durable
 		t.Fatalf("%+v, %v; want %+v", got, err, id)
 	}
 	for text, want := range map[string]string{
@@ -36,6 +37,34 @@ func TestIdentityIsReadBackAndRefusedWhenItIsNotOurs(t *testing.T) {
 		if id, err := readIdentity(fsys); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), identityFile) && !strings.Contains(err.Error(), "data directory") {
 			t.Errorf("%.80s: %+v, %v; want %q", text, id, err, want)
 		}
+	}
+}
+
+// A registration of an earlier process on the directory, late, is no reason to take
+// the directory for a copy; that of a process which this directory never saw is.
+func TestADirectoryKnowsItsProcesses(t *testing.T) {
+	id := identity{ClusterID: uuid.New(), NodeID: "n1", StoreID: uuid.New(), FormatVersion: formatVersion}
+	fsys := vfs.NewMem()
+	var boots []uuid.UUID
+	for range bootsMax + 3 {
+		boots = append(boots, uuid.New())
+		id.booted(boots[len(boots)-1])
+		if err := id.write(fsys); err != nil {
+			t.Fatal(err)
+		}
+		found, err := readIdentity(fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = *found
+	}
+	for i, boot := range boots {
+		if want := i >= 3; id.wasHere(boot) != want {
+			t.Errorf("boot %d: known is %v", i, !want)
+		}
+	}
+	if id.wasHere(uuid.New()) {
+		t.Error("a boot of another directory is known")
 	}
 }
 

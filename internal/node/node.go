@@ -225,10 +225,8 @@ func (n *Node) openStore() (err error) {
 	if replaced {
 		n.log.Warn().Stringer("store", n.id.StoreID).Msg("the store is another one than before: what the cluster listed in the old one is fetched again")
 	}
-	if found == nil || replaced {
-		return n.id.write(n.fs)
-	}
-	return nil
+	n.id.booted(n.bootID)
+	return n.id.write(n.fs)
 }
 
 // wire makes the parts that do no I/O by being made.

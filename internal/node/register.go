@@ -91,7 +91,7 @@ func (n *Node) checkDisplaced(ctx context.Context) error {
 		return err
 	}
 	for _, other := range nodes {
-		if other.ID == n.cfg.ID && other.StoreID == n.store.StoreID() && other.BootID != n.bootID {
+		if other.ID == n.cfg.ID && other.StoreID == n.store.StoreID() && !n.id.wasHere(other.BootID) {
 			return fmt.Errorf("%w: another process at %s is node %s with this store: its data directory is a copy of %s, or the other way round",
 				errFinalRefusal, other.URL, n.cfg.ID, n.cfg.Data)
 		}
