@@ -151,7 +151,6 @@ func NewPlan(seed int64) *Plan {
 	if p.DeepStore && rnd.Intn(4) == 0 {
 		p.UploadWait = between(500*time.Millisecond, 5*time.Second)
 	}
-	p.Controllers = 1 // TEMP
 	// A calm run finds what a wild one hides: each has a share of the faults.
 	share := rnd.Float64()
 	for _, f := range allFaults {

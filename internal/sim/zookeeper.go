@@ -1,5 +1,3 @@
-//go:build zkmodel
-
 package sim
 
 import (

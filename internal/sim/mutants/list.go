@@ -1,0 +1,167 @@
+package main
+
+// mutants are the bugs. Each says what it is, and is caught by what the list names
+// in about a third of the seeds that it is given.
+var mutants = []mutant{
+	{
+		name: "winner needs exactly the replicas",
+		edits: []edit{{"commit/completion.go",
+			"everybody := len(live) >= len(ev.Facts.Replicas)-c.stops.count(ev.Facts.Replicas)",
+			"everybody := len(live) == len(ev.Facts.Replicas)"}, {"commit/completion.go", "if !first && !everybody && now <= c.firstConsumed+c.timing.pickAfter() {", "if !first && !everybody {"}},
+		by: []string{"I6"}, seeds: 200,
+	},
+	{
+		name:  "stopped replica's offset kept",
+		edits: []edit{{"commit/completion.go", "\tdelete(c.reports, m.Instance)\n", ""}},
+		by:    []string{"I6"}, seeds: 200,
+	},
+	{
+		name:  "copy reported before fsync",
+		edits: []edit{{"internal/vfs/publish.go", "if err := Sync(staged); err != nil {", "if err := error(nil); err != nil {"}},
+		by:    []string{"I3"}, seeds: 10,
+	},
+	{
+		name:  "renamed without fsync of the directory",
+		edits: []edit{{"internal/vfs/publish.go", "if err := fs.SyncDir(to); err != nil {", "if err := error(nil); err != nil {"}},
+		by:    []string{"I3"}, seeds: 10,
+	},
+	{
+		name:  "copy set aside because the image does not name it",
+		edits: []edit{{"internal/node/judge.go", "if !m.caughtUp || m.claimed[k] {\n\t\treturn nil\n\t}\n\ttomb :=", "if m.claimed[k] {\n\t\treturn nil\n\t}\n\ttomb :="}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name: "release granted on copies of a replaced store",
+		edits: []edit{
+			{"meta/copies.go", "return n != nil && n.StoreID == l.StoreID", "return n != nil"},
+			{"internal/controller/locations.go", "if at.node == keep.node && at != keep {", "if at.node == keep.node && keep.store == (uuid.UUID{}) {"},
+		},
+		by: []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "sealed file swept at start",
+		edits: []edit{{"segment/store_scan.go", "if strings.HasSuffix(e.Name(), removedSuffix) {", "if strings.HasSuffix(e.Name(), removedSuffix) || strings.HasSuffix(e.Name(), fileSuffix) {"}},
+		by:    []string{"I3"}, seeds: 10,
+	},
+	{
+		name: "DISCARD for an uncommitted segment",
+		edits: []edit{{"commit/completion.go", "\t\treturn Reply{Status: CatchUp, Offset: c.offset}\n\t}\n\treturn Reply{Status: Hold}",
+			"\t\treturn Reply{Status: CatchUp, Offset: c.offset}\n\t}\n\treturn Reply{Status: Discard, Offset: c.offset}"}},
+		by: []string{"I2"}, seeds: 10,
+	},
+	{
+		name:  "rows freed at DISCARD",
+		edits: []edit{{"commit/replica_settle.go", "s.downloading = true\n", "s.downloading = true\n\tr.do(FreeRows{})\n"}},
+		by:    []string{"I3"}, seeds: 10,
+	},
+	{
+		name:  "late commitEnd aborts another's round",
+		edits: []edit{{"commit/completion.go", "case c.state == CommitterUploading && fromWinner:\n", "case c.state == CommitterUploading:\n"}},
+		by:    []string{"I6"}, seeds: 200,
+	},
+	{
+		name:  "successor starts from the hand-over buffer",
+		edits: []edit{{"internal/node/consumption_feed.go", "case !f.reaches(offset):", "case f.err != nil:"}},
+		by:    []string{"I2"}, seeds: 200,
+	},
+	{
+		name:  "successor does not skip what its predecessor has",
+		edits: []edit{{"internal/node/consumption_feed.go", "case f.position < offset:\n", "case false:\n"}},
+		by:    []string{"I2"}, seeds: 200,
+	},
+	{
+		name:  "two changes built from one version",
+		edits: []edit{{"metalog/group.go", "c, err := fn(g.image, g.batch.Time)", "c, err := fn(g.base, g.batch.Time)"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "log served before it is durable",
+		edits: []edit{{"metalog/log.go", "if err := vfs.Sync(l.active); err != nil {\n\t\treturn 0, nil,", "if err := error(nil); err != nil {\n\t\treturn 0, nil,"}},
+		by:    []string{"I5"}, seeds: 10,
+	},
+	{
+		name:  "epoch reused after a lost tail",
+		edits: []edit{{"metalog/epoch.go", "return claimed + 1, nil", "return last + 1, nil"}},
+		by:    []string{"I4"}, seeds: 200,
+	},
+	{
+		name: "config taken from the image",
+		edits: []edit{{"internal/node/consumption.go",
+			"t, cfg := c.image.Table(s.Table), c.image.TableConfig(s.Table, s.ConfigVersion)\n\tif t == nil || cfg == nil {\n\t\treturn \"\", nil\n\t}\n\treturn t.Name, &cfg.Config",
+			"t, cfg := c.image.Table(s.Table), c.image.CurrentConfig(s.Table)\n\tif t == nil || cfg == nil {\n\t\treturn \"\", nil\n\t}\n\treturn t.Name, cfg"}},
+		by: []string{"I2"}, seeds: 200,
+	},
+	{
+		name:  "CATCH_UP demands the exact offset",
+		edits: []edit{{"commit/replica.go", "if r.builder == builderOpen && r.next >= r.target {\n\t\t\tr.stop", "if r.builder == builderOpen && r.next == r.target {\n\t\t\tr.stop"}},
+		by:    []string{"I6"}, seeds: 200,
+	},
+	{
+		name:  "CATCH_UP takes the row at its end",
+		edits: []edit{{"commit/replica_feed.go", "case r.state != InitialConsuming && offset >= r.target:", "case r.state != InitialConsuming && offset > r.target:"}},
+		by:    []string{"I2"}, seeds: 200,
+	},
+	{
+		name: "stale incarnation accepted at commit",
+		edits: []edit{
+			{"meta/change_commit.go", "case n.Incarnation != incarnation:\n", "case n.Incarnation < incarnation:\n"},
+			{"commit/controller.go", "\t\tm.Incarnation != f.Incarnation,\n", ""},
+		},
+		by: []string{"I4"}, seeds: 200,
+	},
+	{
+		name:  "download trusts its file by length",
+		edits: []edit{{"internal/sim/transfer.go", "held[i] = string(block(there, i)) == string(block(want, i))", "held[i] = true"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "KEEP without comparing digests",
+		edits: []edit{{"commit/replica_settle.go", "if own.info.Digest == r.settling.digest {", "if own.info.End == r.settling.end {"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "upload counted without the leader's look",
+		edits: []edit{{"internal/controller/checks.go", "case ev.Found:\n", "case ev.Found || ev.Err == nil:\n"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "image taken for caught up",
+		edits: []edit{{"internal/node/machine.go", "m.caughtUp = m.incarnation != 0 && m.image.Next() >= m.goal && m.image.Epoch() >= m.epoch", "m.caughtUp = m.incarnation != 0"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "old image starts a committed segment again",
+		edits: []edit{{"internal/node/consumption.go", "c.past = max(c.past, r.seg.Seq+1)", "_ = r.seg"}},
+		by:    []string{"I6"}, seeds: 200,
+	},
+	{
+		name:  "differing build removed though copies are few",
+		edits: []edit{{"internal/node/judge.go", "if copies < 2 && len(counted.DeepStore) == 0 {", "if copies < 0 {"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "release granted on one other copy",
+		edits: []edit{{"meta/change_locations.go", "nodes+deep >= min(Replication(l.im, s), 2)", "nodes+deep >= 0"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "release granted on unconfirmed copies",
+		edits: []edit{{"internal/controller/locations.go", "\t\t\t\tif m.confirmed.has(l, k) {\n", "\t\t\t\tif true {\n"}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "report of an old sequence heard",
+		edits: []edit{{"meta/change_locations.go", "ignored: r.Sequence <= node.LocationsSeq, ", "ignored: false, "}},
+		by:    []string{"I3"}, seeds: 200,
+	},
+	{
+		name:  "successor opened at another offset",
+		edits: []edit{{"meta/change_commit.go", "p.NextOffset = c.Info.End\n", "p.NextOffset = c.Info.End - 1\n"}},
+		by:    []string{"I1", "I6"}, seeds: 10,
+	},
+	{
+		name:  "commitEnd of a loser written",
+		edits: []edit{{"commit/completion.go", "case c.state == CommitterUploading && fromWinner && m.Offset == c.offset:\n\t\tc.become(Committing)", "case c.state == CommitterUploading || c.state == Holding && m.Offset >= c.offset:\n\t\tc.become(Committing)"}},
+		by:    []string{"I2"}, seeds: 200,
+	},
+}
