@@ -205,13 +205,17 @@ func (c *Completion) pickWinner(now time.Duration, ev Received) {
 		}
 	}
 	everybody := len(live) >= len(ev.Facts.Replicas)-c.stops.count(ev.Facts.Replicas)
-	if everybody && c.allEmpty(live) {
+	waited := everybody || now > c.firstConsumed+c.timing.pickAfter()
+	// Who is missing after the deadline may have rows, or be gone: then a force
+	// commit or a pause would wait for it for ever. Ending empty loses nothing of
+	// its rows, as nextOffset stays and they are read again.
+	if waited && c.allEmpty(live) {
 		c.endEmpty(ev, live)
 		return
 	}
 
 	first := len(live) == 1 && (m.Reason == RowLimit || m.Reason == SizeLimit || m.Reason == EndOfPartition)
-	if !first && !everybody && now <= c.firstConsumed+c.timing.pickAfter() {
+	if !first && !waited {
 		c.respond(ev, Reply{Status: Hold})
 		return
 	}

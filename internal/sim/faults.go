@@ -409,7 +409,7 @@ func (c *cluster) forceCommit() bool {
 // pauseTable pauses consumption and resumes it after a while.
 func (c *cluster) pauseTable() bool {
 	c.operate("pause", func(im *meta.Image) []meta.Func {
-		if t := im.Table(c.table); t == nil || t.State != meta.TableActive {
+		if t := im.Table(c.table); c.healed || t == nil || t.State != meta.TableActive {
 			return nil
 		}
 		return []meta.Func{
@@ -442,8 +442,8 @@ func (c *cluster) resume() {
 
 const once = true
 
-// operate is an operator's change: it goes to the leader again and again, until the
-// image needs nothing more, or with once until one was written.
+// operate is an operator's change: it goes to the leader again and again, until
+// nothing more is needed of what is committed, or with once until one was written.
 func (c *cluster) operate(what string, todo func(*meta.Image) []meta.Func, just ...bool) {
 	var try func()
 	again := func(d time.Duration) { c.w.after(d, what, try) }
@@ -453,7 +453,7 @@ func (c *cluster) operate(what string, todo func(*meta.Image) []meta.Func, just 
 			again(time.Second)
 			return
 		}
-		fns := todo(l.writer.Image())
+		fns := todo(c.check.image)
 		if len(fns) == 0 {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"path"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -118,6 +119,7 @@ func (c *cluster) endRows() {
 		if c.uncommitted() == "" {
 			return
 		}
+		c.resume() // a pause may have been on its way
 		c.forceCommit()
 		c.w.after(time.Minute, "force commit", ask)
 	}
@@ -208,7 +210,12 @@ func (n *simNode) unrest(im *meta.Image) string {
 	for _, h := range n.store.Held() {
 		s := im.Segment(heldKey(h))
 		if s != nil && s.Status == meta.SegmentDone && (s.Digest != h.Digest || h.State != segment.StateSealed) {
-			return fmt.Sprintf("keeps %s, which is not the committed copy", h.File())
+			counted := meta.CountedCopies(im, s)
+			if len(counted.Nodes) < 2 && len(counted.DeepStore) == 0 && slices.ContainsFunc(s.Replicas, func(id string) bool { return n.c.nodeAt(id).leaving() }) {
+				continue // it has to stay until others have the copies of who leaves: validation's
+			}
+			return fmt.Sprintf("keeps %s (%s), which is not the committed copy, with %d and %d counted elsewhere, replicas %v",
+				h.File(), h.State, len(counted.Nodes), len(counted.DeepStore), s.Replicas)
 		}
 	}
 	for s := range im.SegmentsConsuming(n.name) {

@@ -164,4 +164,32 @@ var mutants = []mutant{
 		edits: []edit{{"commit/completion.go", "case c.state == CommitterUploading && fromWinner && m.Offset == c.offset:\n\t\tc.become(Committing)", "case c.state == CommitterUploading || c.state == Holding && m.Offset >= c.offset:\n\t\tc.become(Committing)"}},
 		by:    []string{"I2"}, seeds: 200,
 	},
+	{
+		name:  "head version not checked",
+		edits: []edit{{"internal/sim/zookeeper.go", "if version != z.version {", "if version > z.version {"}},
+		by:    []string{"I4"}, seeds: 200,
+	},
+	{
+		name:  "epoch not taken from the head",
+		edits: []edit{{"zkmeta/election.go", "return WriteLeader{try, e.version, e.head.Epoch + 1}", "return WriteLeader{try, e.version, e.epoch + 1}"}},
+		by:    []string{"I4"}, seeds: 200,
+	},
+	{
+		name: "leader answers past its deadline",
+		edits: []edit{
+			{"zkmeta/election.go", "return e.state == Leading && now < e.deadline", "return e.state == Leading"},
+			{"zkmeta/election.go", "if e.state == Leading && now >= e.deadline {", "if false {"},
+		},
+		by: []string{"I4"}, seeds: 200,
+	},
+	{
+		name:  "unknown append tried again",
+		edits: []edit{{"metalog/writer_machine.go", "\tif err != nil {\n\t\tm.stop(fmt.Errorf(\"append batch %d: %w\", g.batch.Offset, err))\n\t\treturn\n", "\tif err != nil {\n\t\treturn\n"}},
+		by:    []string{"I6"}, seeds: 200,
+	},
+	{
+		name:  "follower delivers past the high watermark",
+		edits: []edit{{"metalog/follower_machine.go", "n < len(m.staged) && m.staged[n].Batch.Offset < m.leaderHW; n++", "n < len(m.staged); n++"}},
+		by:    []string{"I5"}, seeds: 200,
+	},
 }
