@@ -26,6 +26,8 @@ type checker struct {
 	commits map[commitClaim]bool
 	configs map[int]*meta.Config // every version there ever was
 	shown   map[string]int64     // next offset of each node's image, unless its disk was touched
+	// newest is the next offset of the newest image that a reader was ever shown.
+	newest int64
 }
 
 type batchID struct {
@@ -274,6 +276,18 @@ func (k *checker) same(who string, im *meta.Image) {
 	case k.history[next-1] != (batchID{im.Epoch(), im.LastTerm()}):
 		k.fail("I5", "%s shows an image of another history at offset %d", who, next)
 	}
+}
+
+// served checks an image at the moment at which a leader shows it to a reader.
+func (k *checker) served(s *simController, im *meta.Image) {
+	k.same(s.name, im)
+	if z, ok := s.keeper.(*zooKeeperKeeper); ok && z.cutShort() {
+		return
+	}
+	if im.Next() < k.newest {
+		k.fail("I5", "%s shows a reader offset %d, after offset %d was shown", s.name, im.Next(), k.newest)
+	}
+	k.newest = max(k.newest, im.Next())
 }
 
 // delivered checks an image that a node acts on from now on.

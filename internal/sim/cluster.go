@@ -27,6 +27,7 @@ type cluster struct {
 
 	controllers []*simController
 	nodes       []*simNode
+	reader      *reader
 	table       uuid.UUID
 	clusterID   uuid.UUID
 
@@ -57,6 +58,7 @@ func newCluster(w *world, plan *Plan) *cluster {
 	for range plan.Nodes {
 		c.addNode()
 	}
+	c.reader = newReader(c, "reader")
 	return c
 }
 
@@ -89,6 +91,8 @@ func (c *cluster) boot() {
 	for _, n := range c.nodes {
 		n.boot()
 	}
+	c.reader.boot()
+	c.every(5*time.Second, "somebody reads", c.reader.read)
 }
 
 func (c *cluster) controllerAt(url string) *simController {

@@ -23,7 +23,7 @@ func (c *cluster) arm() {
 		PauseController:  func() bool { return c.pause(c.anyController()) },
 		CutLink:          c.cutLink,
 		Isolate:          c.isolate,
-		DeepAway:         func() bool { return c.flag(&c.objects.away, 10*time.Second, 4*time.Minute) },
+		DeepAway:         func() bool { return c.flag(&c.objects.away, 10*time.Second, c.plan.DeepAwayMax) },
 		StreamDown:       func() bool { return c.flag(&c.topic.down, 5*time.Second, time.Minute) },
 		BitRot:           c.rot,
 		FullDisk:         c.fillDisk,
@@ -132,7 +132,7 @@ func (c *cluster) processes() (all []*process) {
 	if c.zk != nil {
 		all = append(all, c.zk.proc())
 	}
-	return all
+	return append(all, &c.reader.process)
 }
 
 func (c *cluster) cutLink() bool {

@@ -34,6 +34,7 @@ type Plan struct {
 
 	Net                   netRates
 	DeepBefore, DeepAfter float64
+	DeepAwayMax           time.Duration
 	// Faults are the mean times between them; they are switched off one by one to
 	// shrink a run that failed.
 	Faults  map[Fault]time.Duration
@@ -141,6 +142,10 @@ func NewPlan(seed int64) *Plan {
 		},
 		DeepBefore: rare(0.2), DeepAfter: rare(0.2),
 		Faults: map[Fault]time.Duration{},
+	}
+	p.DeepAwayMax = between(30*time.Second, 4*time.Minute)
+	if rnd.Intn(4) == 0 {
+		p.DeepAwayMax = 6 * time.Hour // until the faults end
 	}
 	if rnd.Intn(3) == 0 {
 		p.Partitions = 1 + rnd.Intn(8)

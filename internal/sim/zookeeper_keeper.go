@@ -63,6 +63,16 @@ func (k *zooKeeperKeeper) open() {
 	case err != nil && s.disk.full:
 		s.after(time.Second, "opens its log", k.open)
 		return
+	case err != nil && s.hadPowerCut:
+		// Of several batches that were being stored a power cut can leave a later one
+		// and not an earlier. It is a copy of what ZooKeeper has: begun anew.
+		s.c.w.count.outcomes["log of a standby set aside"]++
+		if err := s.disk.fs.RemoveAll("log"); err == nil {
+			k.open()
+		} else if !s.disk.off {
+			k.broken(err)
+		}
+		return
 	case err != nil:
 		s.c.w.fail("I5", "%s cannot open its log: %v", s.name, err)
 		return
@@ -164,12 +174,17 @@ func (k *zooKeeperKeeper) act(a zkmeta.ElectionAction) {
 	}
 }
 
+// cutShort reports whether the session ended, or its candidate went, before its time:
+// until the controller learns of it two may answer, and only what they write is
+// fenced.
+func (k *zooKeeperKeeper) cutShort() bool { return k.z.cutShort[k.session] }
+
 // checkAlone: whoever led before has stopped to answer by the time that another
 // leads, unless its candidate went before its time.
 func (k *zooKeeperKeeper) checkAlone() {
 	for _, o := range k.s.c.controllers {
 		other := o.keeper.(*zooKeeperKeeper)
-		if other != k && o.up && other.mayAnswer() && !k.z.cutShort[other.session] {
+		if other != k && o.up && other.mayAnswer() && !other.cutShort() {
 			k.s.c.w.fail("I4", "%s leads epoch %d, and %s still answers for epoch %d", k.s.name, k.election.Epoch(), o.name, other.election.Epoch())
 		}
 	}
