@@ -99,6 +99,7 @@ type derivation struct {
 	forked map[string]bool // nodes whose index is this image's own
 	// What has been touched so far.
 	upserted, removed map[Key]struct{}
+	gone              []*Segment // as they were
 }
 
 func newDerivation(im *Image, upserts int) derivation {
@@ -204,6 +205,7 @@ func (d *derivation) remove(k Key) error {
 	case *Segment:
 		d.im.segments.delete(r.SegmentKey())
 		d.reindexSegment(r, nil)
+		d.gone = append(d.gone, r)
 	case *Tombstone:
 		d.im.tombstones.delete(r.SegmentKey())
 	case *Node:
@@ -239,6 +241,9 @@ func (d *derivation) checkTouched() error {
 				}
 			}
 		}
+	}
+	for _, s := range d.gone {
+		found = append(found, d.im.checkGone(s)...)
 	}
 	for _, pk := range slices.SortedFunc(maps.Keys(partitions), PartitionKey.Compare) {
 		if p := d.im.partitions.get(pk); p != nil {

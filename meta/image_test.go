@@ -281,6 +281,11 @@ func TestApplyRefusesWhatBreaksAnInvariant(t *testing.T) {
 		{"I1: paused while consuming", upsert(partition(func(p *meta.Partition) { p.State = meta.PartitionPaused }))},
 		{"I1: a segment is taken out of the middle", meta.Change{Removals: []meta.Key{k.Segment(1).Key()}}},
 		{"I1: the first is taken out without a word", meta.Change{Removals: []meta.Key{k.Segment(0).Key()}}},
+		{"the first is taken out without a tombstone", meta.Change{
+			Removals: []meta.Key{k.Segment(0).Key()},
+			Upserts:  []meta.Record{partition(func(p *meta.Partition) { p.FirstRetained = 40 })},
+		}},
+		{"I1: a segment stays below firstRetained", upsert(partition(func(p *meta.Partition) { p.FirstRetained = 40 }))},
 		{"I1: nextOffset runs ahead", upsert(partition(func(p *meta.Partition) { p.NextOffset++ }))},
 		{"I5: nextOffset goes back", upsert(partition(func(p *meta.Partition) { p.NextOffset-- }))},
 		{"I5: nextSeq goes back", upsert(partition(func(p *meta.Partition) { p.NextSeq-- }))},
@@ -312,7 +317,10 @@ func TestApplyRefusesWhatBreaksAnInvariant(t *testing.T) {
 		{"lost", upsert(done(func(s *meta.Segment) { s.Status = meta.SegmentLost }))},
 		{"deleted, with a hole", meta.Change{
 			Removals: []meta.Key{k.Segment(1).Key()},
-			Upserts:  []meta.Record{partition(func(p *meta.Partition) { p.Holes = []meta.Hole{{From: 40, To: 80, Why: "asked for"}} })},
+			Upserts: []meta.Record{
+				partition(func(p *meta.Partition) { p.Holes = []meta.Hole{{From: 40, To: 80, Why: "asked for"}} }),
+				&meta.Tombstone{Table: id, Seq: 1},
+			},
 		}},
 	} {
 		if im, err := l.Image.With(c.change); err != nil {

@@ -59,6 +59,9 @@ func CheckInvariants(im *Image) []Violation {
 		if im.Segment(t.SegmentKey()) != nil {
 			found = append(found, violation("structure", t.Key(), "the segment exists"))
 		}
+		if p := im.Partition(t.Table, t.Partition); p != nil && t.Seq >= p.NextSeq {
+			found = append(found, violation("structure", t.Key(), "of a segment that never was: nextSeq is %d", p.NextSeq))
+		}
 	}
 	return found
 }
@@ -138,7 +141,13 @@ func (im *Image) checkSegment(s *Segment) (found []Violation) {
 	}
 	p := im.partitions.get(s.SegmentKey().PartitionKey())
 	next := im.after(s.SegmentKey())
-	if p == nil || next == nil || im.deleting(s.Table) {
+	if p == nil || im.deleting(s.Table) {
+		return found
+	}
+	if s.StreamEpoch == p.StreamEpoch && s.Start < p.FirstRetained {
+		fault("I1", "starts at %d, firstRetained is %d", s.Start, p.FirstRetained)
+	}
+	if next == nil {
 		return found
 	}
 	switch {
@@ -146,6 +155,17 @@ func (im *Image) checkSegment(s *Segment) (found []Violation) {
 		fault("I1", "IN_PROGRESS, but segment %d follows", next.Seq)
 	case s.StreamEpoch == next.StreamEpoch && !p.continues(s.End, next.Start):
 		fault("I1", "ends at %d, segment %d starts at %d", s.End, next.Seq, next.Start)
+	}
+	return found
+}
+
+// checkGone checks that a tombstone says where a committed segment went: without
+// one its copies are orphans, which nobody asked to delete. The image no longer
+// has it.
+func (im *Image) checkGone(s *Segment) (found []Violation) {
+	if s.Status != SegmentInProgress && im.Segment(s.SegmentKey()) == nil && im.Tombstone(s.SegmentKey()) == nil &&
+		im.Partition(s.Table, s.Partition) != nil && !im.deleting(s.Table) {
+		found = append(found, violation("structure", s.Key(), "%s, and removed without a tombstone", s.Status))
 	}
 	return found
 }

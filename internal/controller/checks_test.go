@@ -176,11 +176,7 @@ func TestCheckOfASegmentThatGoesComesToNothing(t *testing.T) {
 	r.m.confirmed.confirmDeep(s.SegmentKey(), uri(s))
 	r.m.rounds[s.SegmentKey()] = &roundTimes{}
 	r.flying = looks
-	r.do(func(im *meta.Image, now int64) (meta.Change, error) {
-		p := im.Partition(s.Table, 0).Clone()
-		p.FirstRetained = s.End
-		return meta.Change{Upserts: []meta.Record{p}, Removals: []meta.Key{s.Key()}}, nil
-	})
+	r.do(expire(r.log, s))
 	r.deep[uri(s)] = true
 	for range len(r.flying) {
 		if got := r.well(); got != "" {

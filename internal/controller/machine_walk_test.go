@@ -363,11 +363,7 @@ func (w *world) changeTheWorld() {
 		}
 	case 9: // retention takes a partition's first segment
 		if s := w.segment(); s != nil && s.Status == meta.SegmentDone && s.Start == w.log.Image.Partition(s.Table, s.Partition).FirstRetained {
-			p := w.log.Image.Partition(s.Table, s.Partition).Clone()
-			p.FirstRetained = s.End
-			try(func(*meta.Image, int64) (meta.Change, error) {
-				return meta.Change{Upserts: []meta.Record{p}, Removals: []meta.Key{s.Key()}}, nil
-			})
+			try(expire(w.log, s))
 		}
 	case 10:
 		try(meta.RemoveNode(w.node()))

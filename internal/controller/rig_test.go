@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/shoalstore/shoal/commit"
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/meta/metatest"
@@ -228,6 +229,12 @@ func (r *rig) done(table uuid.UUID, partition int32) *meta.Segment {
 	c := r.log.Commit(r, meta.PartitionKey{Table: table, Partition: partition}, 10)
 	r.do(meta.CommitSegment(c))
 	return r.log.Image.Segment(c.Key)
+}
+
+// expire takes the segment and those before it, as if they were old enough.
+func expire(l *metatest.Log, s *meta.Segment) meta.Func {
+	age := time.Duration(l.Image.CurrentConfig(s.Table).Retention.Age)
+	return meta.ExpireSegments(s.SegmentKey().PartitionKey(), s.Seq, l.Now+2*age.Milliseconds(), deepstore.DataKey)
 }
 
 // uri is where the deep store has a segment.

@@ -2,11 +2,13 @@ package metatest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/segment"
 )
 
 // Walk makes up to steps random changes to a new log with four nodes and two
@@ -45,7 +47,7 @@ type walk struct {
 func (w *walk) step() error {
 	kinds := []func() error{
 		w.commit, w.commit, w.commit, w.report, w.report, w.report, w.deepStore, w.endOrPause, w.resume,
-		w.empty, w.nodeState, w.register, w.replicas, w.trouble, w.config, w.takeOver,
+		w.empty, w.nodeState, w.register, w.replicas, w.trouble, w.config, w.takeOver, w.expire, w.forget,
 	}
 	return rapid.SampledFrom(kinds).Draw(w.t, "step")()
 }
@@ -172,6 +174,34 @@ func (w *walk) config() error {
 		return err
 	}
 	return w.Try(w.t, meta.PruneTableConfigs(id))
+}
+
+// expire has retention take segments: some are old enough, by a clock that may
+// be ahead.
+func (w *walk) expire() error {
+	s := w.segment()
+	if s == nil {
+		return nil
+	}
+	age := time.Duration(w.Image.CurrentConfig(s.Table).Retention.Age).Milliseconds()
+	wall := w.Now + rapid.Int64Range(-1, 1).Draw(w.t, "ahead")*age
+	return w.Try(w.t, meta.ExpireSegments(s.SegmentKey().PartitionKey(), s.Seq, wall, ObjectKey))
+}
+
+// ObjectKey stands for the key of a segment's object in a deep store.
+func ObjectKey(name string, d segment.Digest) (string, error) { return name + "-" + d.Short(), nil }
+
+// forget ends the grace of a tombstone, or takes it away.
+func (w *walk) forget() error {
+	all := slices.Collect(w.Image.Tombstones())
+	if len(all) == 0 {
+		return nil
+	}
+	keys := []meta.SegmentKey{rapid.SampledFrom(all).Draw(w.t, "tombstone").SegmentKey()}
+	if rapid.Bool().Draw(w.t, "expire") {
+		return w.Try(w.t, meta.ExpireTombstones(keys))
+	}
+	return w.Try(w.t, meta.RemoveTombstones(keys))
 }
 
 func (w *walk) takeOver() error {
