@@ -28,6 +28,8 @@ type checker struct {
 	shown   map[string]int64     // next offset of each node's image, unless its disk was touched
 	// newest is the next offset of the newest image that a reader was ever shown.
 	newest int64
+	rounds map[roundKey]*round // what each leader was told and said of a segment
+	epochs map[int64]string    // who has claimed each
 }
 
 type batchID struct {
@@ -54,6 +56,7 @@ func newChecker(c *cluster) *checker {
 	return &checker{
 		c: c, image: meta.Empty(), claims: map[claim]bool{}, commits: map[commitClaim]bool{},
 		configs: map[int]*meta.Config{}, shown: map[string]int64{},
+		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
 	}
 }
 
@@ -132,6 +135,7 @@ func (k *checker) segmentChanged(before *meta.Image, was, is *meta.Segment) {
 		}
 	default:
 		k.c.w.count.outcomes["segment committed"]++
+		k.c.w.trace.notef(k.c.w.now, "%s [%d, %d) %s is committed by %s", is.Name, is.Start, is.End, is.Digest.Short(), is.Committer)
 		k.committedNow(before, is)
 	}
 	k.checkLocations(before, was, is)

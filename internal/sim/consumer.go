@@ -121,8 +121,8 @@ func (c *consumer) offer(r node.Reading, f *feed) (done int) {
 			return done
 		case commit.AppendRow:
 			b := c.builders[r.Run]
-			if b == nil {
-				c.step(node.BuilderFailed{Segment: r.Segment, Run: r.Run, Err: errors.New("sim: no builder")})
+			if b == nil || c.n.cannotBuild {
+				c.step(node.BuilderFailed{Segment: r.Segment, Run: r.Run, Err: errors.New("sim: the builder takes no row")})
 				return 0
 			}
 			b.rows = append(b.rows, row)
@@ -235,6 +235,7 @@ func (c *consumer) act(a node.ConsumptionAction) {
 	case node.Unclaim:
 		c.n.step(node.Unclaimed{Segment: a.Segment})
 	case node.RunMoved:
+		c.n.c.w.trace.notef(c.n.c.w.now, "%s: %s is %s at %d, was %s", c.n.name, a.Segment.Name, a.State, a.Offset, a.Was)
 		c.n.c.edge("replica", a.Was.String(), a.State.String())
 	case node.Ended:
 		c.ended[a.Run] = true

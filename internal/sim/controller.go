@@ -296,6 +296,7 @@ func (s *simController) protocol(m commit.Message, reply func(commit.Reply)) {
 				return
 			}
 			s.c.w.count.outcomes["reply "+string(r.Status)]++
+			s.c.check.replied(s, &m, r)
 			reply(r)
 		})
 }

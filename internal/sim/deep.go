@@ -20,6 +20,7 @@ type objects struct {
 	w      *world
 	of     map[string][]byte
 	away   bool
+	lose   bool    // the next object that is put
 	before float64 // rates
 	after  float64
 }
@@ -66,6 +67,11 @@ func (o *objects) Put(_ context.Context, key string, r io.ReaderAt, size int64, 
 		if !bytes.Equal(old, data) {
 			return deepstore.ErrDifferent
 		}
+		return nil
+	}
+	if o.lose {
+		o.lose = false
+		o.w.count.faults["object acknowledged and lost"]++
 		return nil
 	}
 	o.of[key] = data

@@ -41,6 +41,7 @@ func (e *embedded) lead() {
 		e.laidDown(err)
 		return
 	}
+	s.c.check.claimedEpoch(s, epoch)
 	s.c.check.reopened(s, image)
 	s.lead(image, epoch, s.c.uuid())
 }

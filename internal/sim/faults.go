@@ -41,6 +41,8 @@ func (c *cluster) arm() {
 		Release:          c.askRelease,
 		ExpireSession:    c.expireSession,
 		ZooKeeperDown:    c.zooKeeperDown,
+		BreakBuilder:     c.breakBuilder,
+		LoseUpload:       c.loseUpload,
 	}
 	for _, f := range allFaults {
 		do := faults[f.fault]
@@ -382,6 +384,29 @@ func (c *cluster) lie() bool {
 		return false
 	}
 	return c.flag(&n.lies, 5*time.Second, time.Minute)
+}
+
+// breakBuilder has the builders of a node refuse every row for a while, or those of
+// all nodes, so that no replica is left.
+func (c *cluster) breakBuilder() bool {
+	n := c.runningNode()
+	if n == nil {
+		return false
+	}
+	if c.w.chance(0.3) {
+		for _, n := range c.nodes {
+			c.flag(&n.cannotBuild, time.Second, 40*time.Second)
+		}
+		return true
+	}
+	return c.flag(&n.cannotBuild, time.Second, 40*time.Second)
+}
+
+// loseUpload has the deep store lose what it is given next: that is why the leader
+// looks before it counts a copy.
+func (c *cluster) loseUpload() bool {
+	c.objects.lose = true
+	return c.plan.DeepStore
 }
 
 func (c *cluster) newConfig() bool {

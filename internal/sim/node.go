@@ -30,6 +30,7 @@ type simNode struct {
 	// vanished: it never comes back. draining: an operator asked for it.
 	vanished, draining bool
 	lies               bool // it serves wrong bytes
+	cannotBuild        bool // its builders refuse every row
 
 	// rotted are copies that a fault has damaged; durableBefore is what was durable
 	// when the last life ended.

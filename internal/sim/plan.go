@@ -77,6 +77,8 @@ const (
 	Release          Fault = "release asked"
 	ExpireSession    Fault = "ZooKeeper session expired"
 	ZooKeeperDown    Fault = "ZooKeeper away"
+	BreakBuilder     Fault = "builder fails"
+	LoseUpload       Fault = "upload acknowledged and lost"
 )
 
 // allFaults, in the order in which a seed draws them, with the mean times between
@@ -113,6 +115,8 @@ var allFaults = []struct {
 	{Release, 10 * time.Second, 2 * time.Minute},
 	{ExpireSession, time.Minute, 5 * time.Minute},
 	{ZooKeeperDown, 2 * time.Minute, 8 * time.Minute},
+	{BreakBuilder, 20 * time.Second, 3 * time.Minute},
+	{LoseUpload, 20 * time.Second, 3 * time.Minute},
 }
 
 // NewPlan draws a plan.

@@ -85,7 +85,7 @@ func (c *cluster) heal() {
 	w.trace.note(w.now, "all faults end")
 	c.net.rates.drop, c.net.rates.double, c.net.rates.slow = 0, 0, 0
 	clear(c.net.cut)
-	c.objects.away, c.objects.before, c.objects.after = false, 0, 0
+	c.objects.away, c.objects.lose, c.objects.before, c.objects.after = false, false, 0, 0
 	c.topic.down = false
 	if c.zk != nil {
 		c.zk.down = false
@@ -95,7 +95,7 @@ func (c *cluster) heal() {
 		p.resumesAt = min(p.resumesAt, w.now)
 	}
 	for _, n := range c.nodes {
-		n.lies = false
+		n.lies, n.cannotBuild = false, false
 		if !n.vanished {
 			c.rebootLater(&n.process, 0)
 		}
