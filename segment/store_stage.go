@@ -144,7 +144,8 @@ func (s *Store) sweepDownloads() error {
 		for _, e := range files {
 			present[e.Name()] = true
 		}
-		for name := range present {
+		for _, e := range files {
+			name := e.Name()
 			part, isJournal := strings.CutSuffix(name, journalSuffix)
 			file, isDownload := strings.CutSuffix(part, downloadSuffix)
 			_, sealed := s.lookup(path.Join(copyDir(segmentsDir, dir.table, dir.partition), file))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/peerdl"
 	"github.com/shoalstore/shoal/segment"
 )
 
@@ -91,7 +92,11 @@ func (c *copies) run(ctx context.Context) {
 
 func (c *copies) step(ctx context.Context, ev Event) {
 	for _, a := range c.machine.Step(c.n.now(), ev) {
-		c.effects.Go(func() { c.post(c.perform(ctx, a)) })
+		c.effects.Go(func() {
+			if ev := c.perform(ctx, a); ev != nil {
+				c.post(ev)
+			}
+		})
 	}
 	fetches, uploads := c.machine.Waiting()
 	c.seen.Lock()
@@ -105,7 +110,7 @@ func (c *copies) busy() int {
 	return c.seen.busy
 }
 
-// perform does one effect and returns what came of it.
+// perform does one effect and returns what came of it, nil if nobody waits for that.
 func (c *copies) perform(ctx context.Context, a Action) Event {
 	switch a := a.(type) {
 	case Fetch:
@@ -136,8 +141,30 @@ func (c *copies) perform(ctx context.Context, a Action) Event {
 		return c.gone(a.Held, "removed: "+a.Why, err)
 	case SetAside:
 		return c.gone(a.Held, "moved to the orphans: no record explains it", c.n.store.Orphan(a.Held, time.Now()))
+	case ListDownloads:
+		found, err := c.n.store.Downloads()
+		if err != nil {
+			c.log.Warn().Err(err).Msg("downloads cannot be listed, tried again later")
+		}
+		return DownloadsFound{Downloads: found}
+	case DropDownload:
+		c.dropDownload(ctx, a.Download)
+		return nil
 	}
 	panic(fmt.Sprintf("node: cannot do a %T", a))
+}
+
+// dropDownload removes a .part that nobody wants, unless somebody is at it again.
+func (c *copies) dropDownload(ctx context.Context, d segment.Download) {
+	k, _ := heldKey(segment.Held{Table: d.Table, Partition: d.Partition, Name: d.Name})
+	unlock, err := c.n.fetching.lock(ctx, k)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	err = peerdl.Forget(c.n.fs, d.Path)
+	c.n.noteFatal(err)
+	c.told(k, "download given up: nobody wants it any more", d.Path, err)
 }
 
 // gone tells that a copy left the store, or did not.

@@ -17,7 +17,8 @@ import (
 // differences, for ever. A message that is lost costs a delay, never a state.
 //
 // Its parts, by subject: what one segment calls for (judge.go), what is tried
-// until it is so (efforts.go), and what the leader is told (reports.go).
+// until it is so (efforts.go), what the leader is told (reports.go), and which
+// downloads are given up (downloads.go).
 //
 // It never removes a copy because an image does not name it (DESIGN §4.5), and
 // what a consumer's run is seeing to it leaves alone (Claimed).
@@ -113,6 +114,8 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		}
 	case ReportDone:
 		m.reportDone(ev)
+	case DownloadsFound:
+		m.downloadsFound(ev.Downloads)
 	case Tick:
 		m.tick()
 	}
@@ -159,6 +162,9 @@ func (m *Machine) tick() {
 	if m.now >= m.fullAt {
 		m.fullAt = m.now + fullEvery
 		m.reviewAll()
+		if m.caughtUp {
+			m.do(ListDownloads{})
+		}
 	}
 }
 

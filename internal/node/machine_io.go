@@ -78,21 +78,25 @@ type RemoveDone struct {
 // UploadAsked says that an operator wants the segment in the deep store now.
 type UploadAsked struct{ Segment meta.SegmentKey }
 
+// DownloadsFound is the result of a ListDownloads.
+type DownloadsFound struct{ Downloads []segment.Download }
+
 // Tick lets deadlines be seen; once a second is plenty.
 type Tick struct{}
 
-func (Registered) event()   {}
-func (ImageChanged) event() {}
-func (StoreChanged) event() {}
-func (Claimed) event()      {}
-func (Unclaimed) event()    {}
-func (FetchDone) event()    {}
-func (RebuildDone) event()  {}
-func (UploadDone) event()   {}
-func (ReportDone) event()   {}
-func (RemoveDone) event()   {}
-func (UploadAsked) event()  {}
-func (Tick) event()         {}
+func (Registered) event()     {}
+func (ImageChanged) event()   {}
+func (StoreChanged) event()   {}
+func (Claimed) event()        {}
+func (Unclaimed) event()      {}
+func (FetchDone) event()      {}
+func (RebuildDone) event()    {}
+func (UploadDone) event()     {}
+func (ReportDone) event()     {}
+func (RemoveDone) event()     {}
+func (UploadAsked) event()    {}
+func (DownloadsFound) event() {}
+func (Tick) event()           {}
 
 // Action is something the shell is to do.
 type Action interface{ action() }
@@ -131,12 +135,22 @@ type Remove struct {
 // follows.
 type SetAside struct{ Held segment.Held }
 
-func (Fetch) action()    {}
-func (Rebuild) action()  {}
-func (Upload) action()   {}
-func (Report) action()   {}
-func (Remove) action()   {}
-func (SetAside) action() {}
+// ListDownloads asks which downloads lie in the store, begun and not published.
+// DownloadsFound follows.
+type ListDownloads struct{}
+
+// DropDownload removes what a download left that nobody wants any more. Nothing
+// follows.
+type DropDownload struct{ Download segment.Download }
+
+func (Fetch) action()         {}
+func (Rebuild) action()       {}
+func (Upload) action()        {}
+func (Report) action()        {}
+func (Remove) action()        {}
+func (SetAside) action()      {}
+func (ListDownloads) action() {}
+func (DropDownload) action()  {}
 
 // MachineConfig is who the node is.
 type MachineConfig struct {

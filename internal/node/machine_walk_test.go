@@ -49,7 +49,13 @@ func (w *world) happens(ev Event) {
 	w.trace = append(w.trace, traced{w.now, ev, actions})
 	for _, a := range actions {
 		w.check(a)
-		w.flying = append(w.flying, a)
+		switch a.(type) {
+		case ListDownloads:
+			defer w.happens(w.begun())
+		case DropDownload:
+		default:
+			w.flying = append(w.flying, a)
+		}
 	}
 	count := map[string]int{}
 	for _, a := range w.flying {
@@ -93,6 +99,16 @@ func (w *world) check(a Action) {
 		fail("the node is not registered")
 	}
 	switch a := a.(type) {
+	case DropDownload:
+		k, _ := heldKey(segment.Held{Table: a.Download.Table, Partition: a.Download.Partition, Name: a.Download.Name})
+		s := w.image.Segment(k)
+		busyWith(k)
+		switch {
+		case w.claimed[k] || !w.caughtUp():
+			fail("it is claimed, or the image has not caught up")
+		case s != nil && s.Status == meta.SegmentDone && a.Download.Short == s.Digest.Short() && slices.Contains(s.Replicas, "me") && !w.good(k):
+			fail("it is wanted")
+		}
 	case Remove:
 		k, _ := heldKey(a.Held)
 		s, tomb := w.image.Segment(k), w.image.Tombstone(k)
@@ -202,6 +218,19 @@ func (w *world) put(h segment.Held) {
 		}
 		return append(held, h)
 	})
+}
+
+// begun is a download of each committed segment, and one that nobody knows.
+func (w *world) begun() DownloadsFound {
+	var found DownloadsFound
+	for s := range w.log.Image.TableSegments(w.table) {
+		if s.Status == meta.SegmentDone {
+			found.Downloads = append(found.Downloads, begunDownload(s.SegmentKey(), s.Digest))
+		}
+	}
+	k := meta.SegmentKey{Table: w.table, Partition: 0, Seq: 1 << 20}
+	found.Downloads = append(found.Downloads, begunDownload(k, segment.Digest{1}))
+	return found
 }
 
 // ends ends an effect, well or badly.

@@ -191,6 +191,12 @@ func copyOf(k meta.SegmentKey, d segment.Digest, state segment.State) segment.He
 	return segment.Held{Table: k.Table, Partition: k.Partition, Name: name, Digest: d, State: state}
 }
 
+// begunDownload is a .part in the store.
+func begunDownload(k meta.SegmentKey, d segment.Digest) segment.Download {
+	h := copyOf(k, d, segment.StateSealed)
+	return segment.Download{Table: h.Table, Partition: h.Partition, Name: h.Name, Short: d.Short()}
+}
+
 func holds(k meta.SegmentKey, held ...segment.Held) StoreChanged {
 	return StoreChanged{Segment: k, Held: held}
 }
@@ -211,6 +217,9 @@ func describe(actions []Action) string {
 			words = append(words, "set aside "+shortHeld(a.Held))
 		case Report:
 			words = append(words, describeReport(&a.Report))
+		case DropDownload:
+			k, _ := heldKey(segment.Held{Table: a.Download.Table, Partition: a.Download.Partition, Name: a.Download.Name})
+			words = append(words, "drop download "+short(k)+" "+a.Download.Short[:4])
 		}
 	}
 	return strings.Join(words, "; ")
