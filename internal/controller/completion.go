@@ -34,6 +34,16 @@ func (m *Machine) message(ev Message) {
 	m.noteRound(k)
 }
 
+// CompletionState is where the completion of a segment is, and whether it is
+// completing. It is for looking at.
+func (m *Machine) CompletionState(k meta.SegmentKey) (state commit.CompletionState, completing bool) {
+	c := m.completion.Machine(commitKey(k))
+	if c == nil {
+		return 0, false
+	}
+	return c.State(), true
+}
+
 // facts is what the image says about a message's segment and sender.
 func (m *Machine) facts(msg *commit.Message) commit.Facts {
 	f := commit.Facts{Leading: m.leading, Leader: m.leader}

@@ -31,9 +31,11 @@ type simController struct {
 	submissions map[uint64]func(metalog.Result, error)
 
 	standing metalog.Standing
-	polls    []*poll
-	tickets  map[controller.Ticket]func(controller.Action)
-	last     uint64 // ticket or submission
+	// completing are the segments that are, with the state that was counted last.
+	completing map[meta.SegmentKey]string
+	polls      []*poll
+	tickets    map[controller.Ticket]func(controller.Action)
+	last       uint64 // ticket or submission
 }
 
 // keeper is a metadata store, as a controller sees it.
@@ -71,6 +73,7 @@ func (s *simController) begin() {
 	s.machine = controller.NewMachine()
 	s.writer, s.log, s.standing, s.polls = nil, nil, metalog.Standing{}, nil
 	s.tickets, s.submissions = map[controller.Ticket]func(controller.Action){}, map[uint64]func(metalog.Result, error){}
+	s.completing = map[meta.SegmentKey]string{}
 	s.keeper.boot()
 	s.tick()
 }
@@ -195,9 +198,31 @@ func (s *simController) submit(fn meta.Func, done func(metalog.Result, error)) {
 	s.write(metalog.Submitted{ID: s.last, Func: fn})
 }
 
+// countCompletions counts the changes of state of the segments that are completing.
+func (s *simController) countCompletions(ev controller.Event) {
+	if m, ok := ev.(controller.Message); ok {
+		k := meta.SegmentKey{Table: m.Message.Table, Partition: m.Message.Partition, Seq: m.Message.Seq}
+		if _, known := s.completing[k]; !known {
+			s.completing[k] = "none"
+		}
+	}
+	for k, was := range s.completing {
+		is := "none"
+		if state, completing := s.machine.CompletionState(k); completing {
+			is = state.String()
+		}
+		s.c.edge("completion", was, is)
+		if s.completing[k] = is; is == "none" {
+			delete(s.completing, k)
+		}
+	}
+}
+
 // step hands the machine an event and carries out what it says.
 func (s *simController) step(ev controller.Event) {
-	for _, a := range s.machine.Step(controller.Now{Mono: s.mono(), Wall: s.wall()}, ev) {
+	actions := s.machine.Step(controller.Now{Mono: s.mono(), Wall: s.wall()}, ev)
+	s.countCompletions(ev)
+	for _, a := range actions {
 		switch a := a.(type) {
 		case controller.ReplyTo:
 			s.answer(a.Ticket, a)

@@ -131,6 +131,11 @@ func (d *download) openPart() (held []bool, err error) {
 	if _, err := d.file.ReadAt(there, 0); err != nil && err != io.EOF {
 		return nil, errors.Join(err, d.file.Close())
 	}
+	// A start of the store keeps what has a journal; what is in the .part is found
+	// out by hashing it all the same.
+	if err := vfs.WriteFile(d.n.disk.fs, peerdl.JournalName(d.part), []byte(d.s.Digest.String())); err != nil {
+		return nil, errors.Join(err, d.file.Close())
+	}
 	held = make([]bool, blocks(int64(len(want))))
 	for i := range held {
 		if (i+1)*blockBytes <= len(there) || i == len(held)-1 && len(there) == len(want) {
@@ -181,6 +186,7 @@ func (d *download) next() {
 
 func (d *download) end(err error) {
 	d.over = true
+	d.n.c.w.trace.notef(d.n.c.w.now, "%s: download of %s ends: %v", d.n.name, d.s.Name, err)
 	if err != nil {
 		d.file.Close()
 		d.n.c.w.count.outcomes["download failed"]++
@@ -211,7 +217,7 @@ func (d *download) install() error {
 		return err
 	}
 	d.n.storeChanged(d.s.SegmentKey())
-	return nil
+	return peerdl.Forget(d.n.disk.fs, d.part)
 }
 
 // fetch asks one source for one block.
@@ -352,6 +358,18 @@ func (n *simNode) seal(s *meta.Segment, data []byte, info segment.Info) (segment
 	n.storeChanged(s.SegmentKey())
 	n.forgetDownload(s, digest)
 	return info, nil
+}
+
+// dropDownload removes a .part that nobody wants, unless somebody is at it again.
+func (n *simNode) dropDownload(d segment.Download) {
+	k := heldKey(segment.Held{Table: d.Table, Partition: d.Partition, Name: d.Name})
+	if _, busy := n.fetching[k]; busy {
+		return
+	}
+	n.c.w.count.outcomes["download given up"]++
+	if err := peerdl.Forget(n.disk.fs, d.Path); err != nil && !n.disk.off {
+		n.c.w.trace.notef(n.c.w.now, "%s: leftovers of a download stay: %v", n.name, err)
+	}
 }
 
 // forgetDownload removes what a download left of a copy that came about in another
