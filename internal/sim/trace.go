@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"hash/fnv"
 	"io"
 	"time"
 )
@@ -34,16 +33,20 @@ func (t *trace) notef(now time.Duration, format string, args ...any) {
 }
 
 func (t *trace) add(now time.Duration, who, what string) {
-	h := fnv.New64a()
-	var b [16]byte
-	for i := range 8 {
-		b[i], b[8+i] = byte(t.sum>>(8*i)), byte(uint64(now)>>(8*i))
-	}
-	h.Write(b[:])
-	io.WriteString(h, who)
-	io.WriteString(h, what)
-	t.sum = h.Sum64()
+	t.mix(uint64(now))
+	t.mixString(who)
+	t.mixString(what)
 	if t.out != nil {
 		fmt.Fprintf(t.out, "%12.3fs  %-6s %s\n", now.Seconds(), who, what)
+	}
+}
+
+// mix is a step of FNV-1a, a word at a time.
+func (t *trace) mix(v uint64) { t.sum = (t.sum ^ v) * 1099511628211 }
+
+func (t *trace) mixString(s string) {
+	t.mix(uint64(len(s)))
+	for i := range len(s) {
+		t.mix(uint64(s[i]))
 	}
 }
