@@ -87,6 +87,8 @@ type Controller struct {
 	deep    *deepstore.Opener
 	shell   *shell
 
+	retention retentionMetrics
+
 	mu       sync.Mutex
 	standing standing
 }
@@ -136,6 +138,7 @@ func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
 	c.nodes = &httpx.Client{Token: cfg.ClusterToken}
 	c.logs = metalog.NewMetrics(c.reg)
 	registerMetrics(c.reg, c)
+	c.retention = newRetentionMetrics(c.reg)
 	return c, nil
 }
 

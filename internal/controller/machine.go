@@ -28,7 +28,7 @@ type Now struct {
 // Its parts are kept apart by subject: the completion protocol
 // (completion.go), the nodes' liveness (liveness.go), reports of copies
 // (locations.go), the checks of the deep store (checks.go), tables on their way
-// to ACTIVE (tables.go), and jobs (jobs.go).
+// to ACTIVE (tables.go), jobs (jobs.go), and retention with its tombstones (retention.go).
 //
 // The image that it decides on holds everything whose Wrote it was given, and
 // only what is committed.
@@ -49,6 +49,7 @@ type Machine struct {
 	checks     checks
 	tables     tables
 	jobs       map[jobID]*jobWork
+	retention  retention
 
 	effects    map[uint64]effect
 	lastEffect uint64 // outlives a leadership
@@ -68,6 +69,9 @@ type effect struct {
 	found   bool           // of a check: the copy is there
 	id      uuid.UUID      // of a table or a job
 	step    bool           // of a table: it takes the table on, and does not only note an error
+	// gone counts the segments that retention takes, once the function is evaluated.
+	gone     *int
+	segments []meta.SegmentKey // of tombstones
 	// verdicts are filled in when the function is evaluated.
 	verdicts *meta.LocationVerdicts
 }
@@ -87,11 +91,16 @@ const (
 	forList              // ListPartitions
 	forTable             // Write: a step of a table
 	forJob               // Write: a step of a job
+	forExpiry            // Write: retention takes segments of a table
+	forGrace             // Write: the grace of tombstones is over
+	forRemoval           // Write: tombstones go
+	forDelete            // DeleteDeepStore
 )
 
 // NewMachine returns the machine of a controller that does not lead.
 func NewMachine() *Machine {
 	m := &Machine{}
+	m.retention.timing = DefaultRetention
 	m.reset()
 	return m
 }
@@ -105,6 +114,7 @@ func (m *Machine) reset() {
 	m.checks = newChecks()
 	m.tables = newTables()
 	m.jobs = map[jobID]*jobWork{}
+	m.retention = newRetention(m.retention.timing)
 	m.effects = map[uint64]effect{}
 }
 
@@ -142,16 +152,22 @@ func (m *Machine) Step(now Now, ev Event) []Action {
 		if e, ok := m.take(ev.ID); ok {
 			m.checked(e, ev)
 		}
+	case Deleted:
+		if e, ok := m.take(ev.ID); ok {
+			m.deleted(e, ev)
+		}
 	case Tick:
 		if m.leading {
 			m.completed(m.completion.Step(m.now.Mono, commit.Tick{}))
 			m.markSilentNodes()
 			m.workJobs()
+			m.retain()
 		}
 	}
 	if m.leading {
 		m.startChecks()
 		m.startLists()
+		m.workTombstones()
 	}
 	return m.out
 }
@@ -165,6 +181,7 @@ func (m *Machine) lead(ev Lead) {
 	}
 	m.leading, m.url, m.leader = true, ev.URL, ev.URL
 	m.advance(ev.Image)
+	m.retention.next = m.now.Mono + m.retention.timing.Every
 	m.review(nil)
 }
 
@@ -179,6 +196,7 @@ func (m *Machine) depose(ev Depose) {
 		}
 	}
 	m.completed(m.completion.Step(m.now.Mono, commit.Deposed{Leader: ev.Leader}))
+	m.block("") // it is another's business now
 	m.reset()
 }
 
@@ -206,6 +224,9 @@ func (m *Machine) review(touched []meta.Key) {
 		for j := range m.image.Jobs() {
 			m.reviewJob(j)
 		}
+		for t := range m.image.Tombstones() {
+			m.reviewTombstone(t)
+		}
 		return
 	}
 	for _, k := range touched {
@@ -218,6 +239,8 @@ func (m *Machine) review(touched []meta.Key) {
 			m.reviewSegment(r)
 		case *meta.Job:
 			m.reviewJob(r)
+		case *meta.Tombstone:
+			m.reviewTombstone(r)
 		case nil:
 			m.reviewGone(k)
 		}
@@ -240,6 +263,8 @@ func (m *Machine) reviewGone(k meta.Key) {
 		key := meta.SegmentKey{Table: k.Table, Partition: k.Partition, Seq: k.Num}
 		m.completed(m.completion.Step(m.now.Mono, commit.SegmentGone{Key: commitKey(key)}))
 		m.forgetSegment(key)
+	case meta.KindTombstone:
+		m.forgetTombstone(meta.SegmentKey{Table: k.Table, Partition: k.Partition, Seq: k.Num})
 	}
 }
 
@@ -291,6 +316,10 @@ func (m *Machine) wrote(e effect, ev Wrote) {
 		m.tableWrote(e, ev)
 	case forJob:
 		m.jobWrote(e, ev)
+	case forExpiry:
+		m.expiryWrote(e, ev)
+	case forGrace, forRemoval:
+		m.tombstonesWrote(e)
 	}
 }
 

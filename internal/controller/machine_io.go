@@ -78,6 +78,12 @@ type Checked struct {
 	Err   error
 }
 
+// Deleted is the result of the DeleteDeepStore of that ID.
+type Deleted struct {
+	ID  uint64
+	Err error
+}
+
 // Tick lets deadlines be seen; every half second is plenty.
 type Tick struct{}
 
@@ -90,6 +96,7 @@ func (Located) event()   {}
 func (Wrote) event()     {}
 func (Listed) event()    {}
 func (Checked) event()   {}
+func (Deleted) event()   {}
 func (Tick) event()      {}
 
 // Action is something the shell is to do.
@@ -153,9 +160,31 @@ type CheckDeepStore struct {
 	Digest    segment.Digest
 }
 
-func (ReplyTo) action()         {}
-func (AnswerHeartbeat) action() {}
-func (AnswerLocations) action() {}
-func (Write) action()           {}
-func (ListPartitions) action()  {}
-func (CheckDeepStore) action()  {}
+// DeleteDeepStore has objects deleted whose segment an expired tombstone remembers:
+// Keys are of data, and their sidecars go with them. Deleted follows.
+type DeleteDeepStore struct {
+	ID    uint64
+	Store string // URI of the table's deep store
+	Keys  []string
+}
+
+// Expired says that retention has taken so many segments of a table. Nothing
+// follows.
+type Expired struct {
+	Table    string // its name
+	Segments int
+}
+
+// RetentionBlocked says why retention takes nothing, or with an empty Why that
+// nothing is in its way any more. Nothing follows.
+type RetentionBlocked struct{ Why string }
+
+func (ReplyTo) action()          {}
+func (AnswerHeartbeat) action()  {}
+func (AnswerLocations) action()  {}
+func (Write) action()            {}
+func (ListPartitions) action()   {}
+func (CheckDeepStore) action()   {}
+func (DeleteDeepStore) action()  {}
+func (Expired) action()          {}
+func (RetentionBlocked) action() {}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/shoalstore/shoal/commit"
+	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/meta/metatest"
 )
@@ -30,14 +31,41 @@ type world struct {
 	// this leadership.
 	confirmed map[string]bool
 	releases  map[uint64]release // by the Write that judges them
-	trace     []traced
-	ran       map[uint64]evaluation
+	// beats are the heartbeats that this leadership has accepted, by node.
+	beats map[string]heard
+	trace []traced
+	ran   map[uint64]evaluation
 }
 
 type traced struct {
 	now     Now
 	event   Event
 	actions []Action
+}
+
+// heard is a heartbeat and when it came.
+type heard struct {
+	Heartbeat
+	at time.Duration
+}
+
+// walkRetention has retention at work within minutes, and walkAge is how long
+// tables keep their segments.
+var walkRetention = RetentionTiming{Every: 10 * time.Second, Grace: time.Minute, Keep: 2 * time.Minute}
+
+const walkAge = 5 * time.Minute
+
+func walkConfig(name string) *meta.Config {
+	cfg := metatest.Config(name)
+	withDeepStore(cfg)
+	cfg.Retention.Age = config.Duration(walkAge)
+	return cfg
+}
+
+func walkMachine() *Machine {
+	m := NewMachine()
+	m.SetRetention(walkRetention)
+	return m
 }
 
 // release is what a report asked to let go, and what the leader could count on.
@@ -55,33 +83,34 @@ type evaluation struct {
 
 func newWorld(t *rapid.T) *world {
 	w := &world{t: t, rig: newRig(t), open: map[Ticket]bool{}, ids: map[uint64]bool{}, ran: map[uint64]evaluation{}}
-	cfg := metatest.Config("t0")
-	withDeepStore(cfg)
 	w.streams["t0"], w.tables = 2, []string{"t0"}
-	table := w.log.AddTable(t, cfg, 2)
+	table := w.log.AddTable(t, walkConfig("t0"), 2)
 	for p := range int32(2) {
 		w.log.Do(t, meta.CommitSegment(w.log.Commit(t, meta.PartitionKey{Table: table, Partition: p}, 10)))
 	}
-	w.m, w.flying = NewMachine(), nil
+	w.m, w.flying, w.nodesAhead = walkMachine(), nil, map[string]time.Duration{}
 	w.takeOver()
 	return w
 }
 
 func (w *world) takeOver() {
 	w.leading, w.ours, w.confirmed = true, map[uint64]bool{}, map[string]bool{}
-	w.releases = map[uint64]release{}
+	w.releases, w.beats = map[uint64]release{}, map[string]heard{}
 	w.happens(Lead{URL: testURL, Image: w.log.Image})
 	w.shown = len(w.log.Batches)
 }
 
 // happens hands in an event and checks what comes of it.
 func (w *world) happens(ev Event) {
-	now := Now{Mono: w.now, Wall: w.log.Now}
+	now := Now{Mono: w.now, Wall: w.wall()}
 	switch ev := ev.(type) {
 	case Message:
 		w.open[ev.Ticket] = true
 	case Heartbeat:
 		w.open[ev.Ticket] = true
+		if n := w.m.image.Node(ev.Node); w.leading && n != nil && n.Incarnation == ev.Incarnation {
+			w.beats[ev.Node] = heard{ev, w.now}
+		}
 	case Located:
 		w.open[ev.Ticket] = true
 	case Look:
@@ -105,6 +134,9 @@ func (w *world) happens(ev Event) {
 			w.begins(a.ID, a)
 		case CheckDeepStore:
 			w.begins(a.ID, a)
+		case DeleteDeepStore:
+			w.checkDelete(a)
+			w.begins(a.ID, a)
 		}
 	}
 	w.count()
@@ -122,7 +154,45 @@ func (w *world) begins(id uint64, a Action) {
 		w.t.Fatalf("effect %d: %s: its id was used, or nobody leads", id, describe([]Action{a}))
 	}
 	w.ids[id], w.ours[id] = true, true
+	if w.m.effects[id].purpose == forExpiry {
+		w.checkClocks()
+	}
 	w.flying = append(w.flying, a)
+}
+
+func (w *world) wall() int64 { return w.log.Now + w.leaderAhead.Milliseconds() }
+
+// checkClocks fails unless at least half of the clocks that were heard of just now
+// are not a minute ahead of the leader's, and half not a minute behind.
+func (w *world) checkClocks() {
+	n, notAhead, notBehind := 0, 0, 0
+	for node := range w.m.image.Nodes() {
+		b, ok := w.beats[node.ID]
+		if !ok || node.State != meta.NodeUp || node.Incarnation != b.Incarnation || w.now-b.at > 10*time.Second {
+			continue
+		}
+		n++
+		ahead := b.WallClock + (w.now - b.at).Milliseconds() - w.wall()
+		if ahead <= time.Minute.Milliseconds() {
+			notAhead++
+		}
+		if ahead >= -time.Minute.Milliseconds() {
+			notBehind++
+		}
+	}
+	if n == 0 || 2*notAhead < n || 2*notBehind < n {
+		w.t.Fatalf("segments go by a clock that %d nodes do not agree with", n)
+	}
+}
+
+// checkDelete fails if an object goes that a record may still need.
+func (w *world) checkDelete(a DeleteDeepStore) {
+	for t := range w.log.Image.Tombstones() {
+		if t.Expired && reflect.DeepEqual(t.DeepStoreKeys, a.Keys) && a.Store == "file:///deep" {
+			return
+		}
+	}
+	w.t.Fatalf("no expired tombstone lets %v go from %s", a.Keys, a.Store)
 }
 
 func idOf(a Action) uint64 {
@@ -133,13 +203,15 @@ func idOf(a Action) uint64 {
 		return a.ID
 	case CheckDeepStore:
 		return a.ID
+	case DeleteDeepStore:
+		return a.ID
 	}
 	return 0
 }
 
 // count compares the machine's books with what is under way.
 func (w *world) count() {
-	looks, lists := 0, 0
+	looks, lists, deletes := 0, 0, 0
 	for _, a := range w.flying {
 		switch a.(type) {
 		case CheckDeepStore:
@@ -150,7 +222,14 @@ func (w *world) count() {
 			if w.ours[idOf(a)] {
 				lists++
 			}
+		case DeleteDeepStore:
+			if w.ours[idOf(a)] {
+				deletes++
+			}
 		}
+	}
+	if deletes != w.m.retention.deletes || deletes > deletesMax {
+		w.t.Fatalf("%d deletions are under way; the machine says %d", deletes, w.m.retention.deletes)
 	}
 	if looks != w.m.checks.running || looks > checksMax || lists != w.m.tables.lists || lists > listsMax {
 		w.t.Fatalf("%d looks and %d lists are under way; the machine says %d and %d", looks, lists, w.m.checks.running, w.m.tables.lists)
@@ -166,11 +245,13 @@ func (w *world) ends(i int, how string) {
 	w.flying = slices.Delete(w.flying, i, i+1)
 	ours := w.ours[idOf(a)]
 	ev := failure(a)
-	switch _, isWrite := a.(Write); {
+	_, isWrite := a.(Write)
+	_, isDelete := a.(DeleteDeepStore)
+	switch {
 	case isWrite && !ours: // fenced: it is not in the log
 	case how == "well":
 		ev = w.result(a)
-	case how == "unknown" && isWrite:
+	case how == "unknown" && (isWrite || isDelete):
 		w.result(a)
 	}
 	delete(w.ours, idOf(a))
@@ -312,12 +393,11 @@ func (w *world) negotiate() {
 func (w *world) changeTheWorld() {
 	t := w.t
 	try := func(fn meta.Func) { _ = w.log.Try(t, fn) }
-	switch rapid.IntRange(0, 10).Draw(t, "change") {
+	switch rapid.IntRange(0, 11).Draw(t, "change") {
 	case 0:
 		if len(w.tables) < 3 {
 			name := fmt.Sprint("t", len(w.tables))
-			cfg := metatest.Config(name)
-			withDeepStore(cfg)
+			cfg := walkConfig(name)
 			cfg.Replication = rapid.IntRange(1, 3).Draw(t, "replication")
 			w.tables = append(w.tables, name)
 			try(meta.CreateTable(cfg, metatest.ID("table "+name)))
@@ -350,7 +430,7 @@ func (w *world) changeTheWorld() {
 		}
 		try(meta.RegisterNode(r, &incarnation))
 	case 6:
-		if s := w.segment(); s != nil {
+		if s := w.segment(); s != nil && s.Status == meta.SegmentDone {
 			w.deep[uri(s)] = !w.deep[uri(s)]
 		}
 	case 7:
@@ -367,6 +447,13 @@ func (w *world) changeTheWorld() {
 		}
 	case 10:
 		try(meta.RemoveNode(w.node()))
+	case 11: // a clock is set
+		ahead := rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 2 * time.Hour, -2 * time.Hour}).Draw(t, "ahead")
+		if rapid.Bool().Draw(t, "leader's") {
+			w.leaderAhead = ahead
+		} else {
+			w.nodesAhead[w.node()] = ahead
+		}
 	}
 }
 
@@ -392,7 +479,7 @@ func (w *world) step() {
 			w.ends(rapid.IntRange(0, len(w.flying)-1).Draw(t, "effect"), rapid.SampledFrom([]string{"well", "well", "badly", "unknown"}).Draw(t, "how"))
 		}
 	case 14:
-		w.now += time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms")) * time.Millisecond
+		w.pass(time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms")) * time.Millisecond)
 		w.happens(Tick{})
 	case 15:
 		if w.leading {
@@ -408,18 +495,28 @@ func (w *world) step() {
 	}
 }
 
+// pass lets time pass on every clock.
+func (w *world) pass(d time.Duration) {
+	w.now += d
+	w.log.Now += d.Milliseconds()
+}
+
 // heal lets everything go well for a quarter of an hour.
 func (w *world) heal() {
 	if !w.leading {
 		w.takeOver()
 	}
+	w.leaderAhead = 0
+	clear(w.nodesAhead)
 	for _, name := range w.tables {
 		w.streams[name] = max(w.streams[name], 1)
 		_ = w.log.Try(w.t, meta.ResumeTable(metatest.ID("table "+name)))
 	}
 	for t := range w.log.Image.Tables() {
 		for s := range w.log.Image.TableSegments(t.ID) {
-			w.deep[uri(s)] = true
+			if s.Status == meta.SegmentDone {
+				w.deep[uri(s)] = true
+			}
 		}
 	}
 	for _, n := range []string{"n1", "n2", "n3"} {
@@ -428,7 +525,7 @@ func (w *world) heal() {
 		}
 	}
 	for range 900 {
-		w.now += time.Second
+		w.pass(time.Second)
 		if int(w.now/time.Second)%2 == 0 {
 			for _, n := range []string{"n1", "n2", "n3"} {
 				w.happens(w.beat(n, 0))
@@ -480,15 +577,46 @@ func (w *world) checkHealed() {
 			w.t.Fatalf("%+v", j)
 		}
 	}
+	w.checkRetained()
 	if len(w.open)+len(w.m.effects)+len(w.m.jobs)+len(w.m.checks.of)+w.m.checks.waiting.Len() > 0 {
 		w.t.Fatalf("left: %d tickets, %d effects, %d jobs, %d checks", len(w.open), len(w.m.effects), len(w.m.jobs), len(w.m.checks.of))
+	}
+}
+
+// checkRetained fails if something is there for much longer than it should be.
+func (w *world) checkRetained() {
+	im := w.log.Image
+	explained := map[string]bool{}
+	for t := range im.Tables() {
+		for s := range im.TableSegments(t.ID) {
+			explained[uri(s)] = true
+			if s.Status == meta.SegmentDone && s.IsOlderThan(walkAge+time.Minute, w.wall()) {
+				w.t.Fatalf("%s was committed at %d, it is %d", s.Name, s.Times.Committed, w.wall())
+			}
+		}
+	}
+	most := walkRetention.Grace + walkRetention.Keep + time.Minute
+	for t := range im.Tombstones() {
+		explained["file:///deep/"+t.DeepStoreKeys[0]] = true
+		if w.wall()-t.DeletedAt > most.Milliseconds() {
+			w.t.Fatalf("%+v is there, it is %d", t, w.wall())
+		}
+	}
+	for uri, there := range w.deep {
+		if there && !explained[uri] {
+			w.t.Fatalf("nobody deleted %s", uri)
+		}
+	}
+	r := &w.m.retention
+	if r.blocked != "" || r.writing || len(r.tombs) != r.toExpire.Len()+r.toDelete.Len()+r.toRemove.Len() {
+		w.t.Fatalf("%+v", r)
 	}
 }
 
 // replay hands the same events to another machine and demands the same actions,
 // and of the same functions the same changes.
 func (w *world) replay() {
-	m, written := NewMachine(), map[uint64]meta.Func{}
+	m, written := walkMachine(), map[uint64]meta.Func{}
 	for i, tr := range w.trace {
 		if ev, ok := tr.event.(Wrote); ok {
 			if was, ok := w.ran[ev.ID]; ok && written[ev.ID] != nil {

@@ -18,6 +18,7 @@ var (
 	singleBytes    = prometheus.NewDesc("shoal_single_copy_bytes", "Bytes of the segments at risk.", []string{"table"}, nil)
 	singleOldest   = prometheus.NewDesc("shoal_single_copy_oldest_timestamp_seconds", "When the oldest segment at risk was committed, 0 for none.", []string{"table"}, nil)
 	awaitingDesc   = prometheus.NewDesc("shoal_segments_awaiting_deep_store", "Committed segments that should be in the deep store and are not.", []string{"table"}, nil)
+	tombstonesDesc = prometheus.NewDesc("shoal_tombstones", "Tombstones of deleted segments: waiting, or expired, so that nodes and leader delete their copies.", []string{"state"}, nil)
 )
 
 // registerMetrics registers what the controller shows.
@@ -25,12 +26,31 @@ func registerMetrics(reg *prometheus.Registry, c *Controller) {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{c})
 }
 
+// retentionMetrics count what retention does.
+type retentionMetrics struct {
+	expired *prometheus.CounterVec
+	blocked prometheus.Gauge
+}
+
+func newRetentionMetrics(reg *prometheus.Registry) retentionMetrics {
+	m := retentionMetrics{
+		expired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "shoal_segments_expired_total", Help: "Segments that retention took, since this process began.",
+		}, []string{"table"}),
+		blocked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "shoal_retention_blocked", Help: "1 while retention takes nothing because the leader's clock and the nodes' do not agree, or no node is heard of.",
+		}),
+	}
+	reg.MustRegister(m.expired, m.blocked)
+	return m
+}
+
 // stateCollector reads the image when it is scraped. It costs a pass over the
 // segments.
 type stateCollector struct{ c *Controller }
 
 func (s stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leadingDesc, nodesDesc, partitionsDesc, segmentsDesc, singleDesc, singleBytes, singleOldest, awaitingDesc} {
+	for _, d := range []*prometheus.Desc{leadingDesc, nodesDesc, partitionsDesc, segmentsDesc, singleDesc, singleBytes, singleOldest, awaitingDesc, tombstonesDesc} {
 		ch <- d
 	}
 }
@@ -51,6 +71,17 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for state, n := range nodes {
 		gauge(nodesDesc, float64(n), string(state))
+	}
+	tombstones := map[string]int{"waiting": 0, "expired": 0}
+	for t := range im.Tombstones() {
+		if t.Expired {
+			tombstones["expired"]++
+		} else {
+			tombstones["waiting"]++
+		}
+	}
+	for state, n := range tombstones {
+		gauge(tombstonesDesc, float64(n), state)
 	}
 	for t := range im.Tables() {
 		partitions := map[meta.PartitionState]int{meta.PartitionConsuming: 0, meta.PartitionError: 0}

@@ -15,6 +15,8 @@ import (
 const (
 	listTimeout  = 30 * time.Second
 	checkTimeout = 5 * time.Minute // a file:// store reads the whole object
+	// deleteTimeout is for the objects of one segment.
+	deleteTimeout = time.Minute
 )
 
 // partitions asks the stream of a table for its partitions.
@@ -62,4 +64,45 @@ func (c *Controller) lookIntoDeepStore(ctx context.Context, a CheckDeepStore) (f
 	default:
 		return false, err
 	}
+}
+
+// deleteDeepStore deletes the objects of a segment that is gone.
+func (c *Controller) deleteDeepStore(ctx context.Context, a DeleteDeepStore) Deleted {
+	err := c.removeFromDeepStore(ctx, a)
+	if err != nil {
+		c.log.Warn().Err(err).Str("store", a.Store).Strs("keys", a.Keys).Msg("deep-store copy of an expired segment could not be deleted, tried again later")
+	} else {
+		c.log.Info().Str("store", a.Store).Strs("keys", a.Keys).Msg("deep-store copy of an expired segment is deleted")
+	}
+	return Deleted{ID: a.ID, Err: err}
+}
+
+func (c *Controller) removeFromDeepStore(ctx context.Context, a DeleteDeepStore) error {
+	store, err := c.deep.Store(a.Store)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	var errs []error
+	for _, key := range a.Keys {
+		errs = append(errs, deepstore.Remove(ctx, store, key))
+	}
+	return errors.Join(errs...)
+}
+
+// expired counts what retention took.
+func (c *Controller) expired(a Expired) {
+	c.retention.expired.WithLabelValues(a.Table).Add(float64(a.Segments))
+}
+
+// retentionBlocked says why retention takes nothing, or that it goes on.
+func (c *Controller) retentionBlocked(a RetentionBlocked) {
+	if a.Why == "" {
+		c.retention.blocked.Set(0)
+		c.log.Info().Msg("retention is not blocked any more")
+		return
+	}
+	c.retention.blocked.Set(1)
+	c.log.Warn().Str("why", a.Why).Msg("retention takes nothing until the clocks agree")
 }

@@ -23,16 +23,23 @@ import (
 // that the machine asks for fly until the test ends them.
 type rig struct {
 	rapid.TB
-	log    *metatest.Log
-	m      *Machine
-	now    time.Duration
-	shown  int // batches of the log that the machine has been told of
-	ticket Ticket
-	flying []Action
-	lists  int // that were asked for
+	log     *metatest.Log
+	m       *Machine
+	now     time.Duration
+	shown   int // batches of the log that the machine has been told of
+	ticket  Ticket
+	flying  []Action
+	lists   int    // that were asked for
+	expired int    // segments, as the machine said
+	blocked string // why retention takes nothing, as the machine said
+
+	nodesAhead  map[string]time.Duration // how far the nodes' clocks are ahead of the log's
+	leaderAhead time.Duration            // how far the leader's is
 
 	streams map[string]int  // partitions by path; a path that is not there is an error
 	deep    map[string]bool // objects by URI; one that is not there is not found
+	// deletes, if not nil, deletes objects that the machine wants deleted elsewhere.
+	deletes func(DeleteDeepStore) Deleted
 }
 
 const testURL = "http://127.0.0.1:7070"
@@ -55,14 +62,19 @@ func (r *rig) lead() string {
 
 // step hands in an event and returns the actions, one phrase for each.
 func (r *rig) step(ev Event) string {
-	actions := r.m.Step(Now{Mono: r.now, Wall: r.log.Now}, ev)
+	actions := r.m.Step(Now{Mono: r.now, Wall: r.log.Now + r.leaderAhead.Milliseconds()}, ev)
 	for _, a := range actions {
 		switch a.(type) {
-		case Write, ListPartitions, CheckDeepStore:
+		case Write, ListPartitions, CheckDeepStore, DeleteDeepStore:
 			r.flying = append(r.flying, a)
 		}
-		if _, ok := a.(ListPartitions); ok {
+		switch a := a.(type) {
+		case ListPartitions:
 			r.lists++
+		case Expired:
+			r.expired += a.Segments
+		case RetentionBlocked:
+			r.blocked = a.Why
 		}
 	}
 	return describe(actions)
@@ -130,6 +142,14 @@ func (r *rig) result(a Action) Event {
 		return Listed{ID: a.ID, Partitions: ps}
 	case CheckDeepStore:
 		return Checked{ID: a.ID, Found: r.deep[a.URI]}
+	case DeleteDeepStore:
+		if r.deletes != nil {
+			return r.deletes(a)
+		}
+		for _, key := range a.Keys {
+			delete(r.deep, deepstore.URI(a.Store, key))
+		}
+		return Deleted{ID: a.ID}
 	}
 	panic(fmt.Sprintf("no result of %T", a))
 }
@@ -144,6 +164,8 @@ func failure(a Action) Event {
 		return Listed{ID: a.ID, Err: err}
 	case CheckDeepStore:
 		return Checked{ID: a.ID, Err: err}
+	case DeleteDeepStore:
+		return Deleted{ID: a.ID, Err: err}
 	}
 	panic(fmt.Sprintf("no failure of %T", a))
 }
@@ -193,7 +215,9 @@ func (r *rig) next() Ticket { r.ticket++; return r.ticket }
 
 // beat is a heartbeat of a node that has applied everything, less so many batches.
 func (r *rig) beat(node string, behind int64) Heartbeat {
-	hb := Heartbeat{Ticket: r.next(), Heartbeat: api.Heartbeat{Node: node, AppliedOffset: r.log.Image.Next() - behind}}
+	hb := Heartbeat{Ticket: r.next(), Heartbeat: api.Heartbeat{
+		Node: node, AppliedOffset: r.log.Image.Next() - behind, WallClock: r.log.Now + r.nodesAhead[node].Milliseconds(),
+	}}
 	if n := r.log.Image.Node(node); n != nil {
 		hb.Incarnation = n.Incarnation
 	}
@@ -273,10 +297,24 @@ func describe(actions []Action) string {
 			out = append(out, "list "+a.Stream.Path)
 		case CheckDeepStore:
 			out = append(out, "check "+a.Name[:strings.LastIndex(a.Name, "__")])
+		case DeleteDeepStore:
+			out = append(out, "delete "+strings.Join(shortNames(a.Keys), " "))
+		case Expired:
+			out = append(out, fmt.Sprintf("expired %d of %s", a.Segments, a.Table))
+		case RetentionBlocked:
+			out = append(out, "blocked: "+a.Why)
 		}
 		out[len(out)-1] = strings.TrimSpace(out[len(out)-1])
 	}
 	return strings.Join(out, "; ")
+}
+
+// shortNames are those of segments in keys, without their times and digests.
+func shortNames(keys []string) (names []string) {
+	for _, key := range keys {
+		names = append(names, key[strings.LastIndex(key, "/")+1:strings.LastIndex(key, "__")])
+	}
+	return names
 }
 
 func describeEvent(ev Event) string { return fmt.Sprintf("%T", ev)[len("controller."):] }

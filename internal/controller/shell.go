@@ -45,6 +45,10 @@ type effects interface {
 	submit(ctx context.Context, fn meta.Func) (metalog.Result, error)
 	listPartitions(ctx context.Context, a ListPartitions) Listed
 	checkDeepStore(ctx context.Context, a CheckDeepStore) Checked
+	deleteDeepStore(ctx context.Context, a DeleteDeepStore) Deleted
+	// expired and retentionBlocked show what retention does, and do not wait.
+	expired(a Expired)
+	retentionBlocked(a RetentionBlocked)
 }
 
 // errStopping refuses a request because the shell stops.
@@ -103,6 +107,12 @@ func (s *shell) step(ctx context.Context, ev Event) {
 			s.effect(ctx, func() Event { return s.effects.listPartitions(ctx, a) })
 		case CheckDeepStore:
 			s.effect(ctx, func() Event { return s.effects.checkDeepStore(ctx, a) })
+		case DeleteDeepStore:
+			s.effect(ctx, func() Event { return s.effects.deleteDeepStore(ctx, a) })
+		case Expired:
+			s.effects.expired(a)
+		case RetentionBlocked:
+			s.effects.retentionBlocked(a)
 		}
 	}
 }

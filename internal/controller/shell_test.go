@@ -71,6 +71,14 @@ func (o *outside) checkDeepStore(ctx context.Context, a CheckDeepStore) Checked 
 	return Checked{ID: a.ID, Err: o.hold(ctx)}
 }
 
+func (o *outside) deleteDeepStore(ctx context.Context, a DeleteDeepStore) Deleted {
+	return Deleted{ID: a.ID, Err: o.hold(ctx)}
+}
+
+func (o *outside) expired(Expired) {}
+
+func (o *outside) retentionBlocked(RetentionBlocked) {}
+
 // runShell runs a shell that leads a cluster with the table t of one partition.
 // stop ends it and waits for it.
 func runShell(t *testing.T) (o *outside, stop func()) {
