@@ -30,6 +30,8 @@ type checker struct {
 	newest int64
 	rounds map[roundKey]*round // what each leader was told and said of a segment
 	epochs map[int64]string    // who has claimed each
+	// withdrawn and releases are what nodes have said of copies that go.
+	withdrawn, releases map[letGo]bool
 }
 
 type batchID struct {
@@ -57,6 +59,7 @@ func newChecker(c *cluster) *checker {
 		c: c, image: meta.Empty(), claims: map[claim]bool{}, commits: map[commitClaim]bool{},
 		configs: map[int]*meta.Config{}, shown: map[string]int64{},
 		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
+		withdrawn: map[letGo]bool{}, releases: map[letGo]bool{},
 	}
 }
 
@@ -139,6 +142,7 @@ func (k *checker) segmentChanged(before *meta.Image, was, is *meta.Segment) {
 		k.committedNow(before, is)
 	}
 	k.checkLocations(before, was, is)
+	k.checkGone(before, was, is)
 }
 
 // committedNow: the file that is committed holds exactly the rows of the stream in
@@ -187,6 +191,7 @@ func (k *checker) checkLocations(before *meta.Image, was, is *meta.Segment) {
 		if n == nil || n.StoreID != l.StoreID || !k.claims[claim{l.StoreID, n.Incarnation, is.SegmentKey(), is.Digest}] {
 			k.fail("I3", "%s is listed at %s, whose current incarnation and store did not report it", is.Name, l.Node)
 		}
+		k.listedNow(is, l)
 	}
 }
 
@@ -204,6 +209,7 @@ func (k *checker) claimed(n *simNode, key meta.SegmentKey, d segment.Digest, inc
 
 // reported checks a report of locations as it leaves the node.
 func (k *checker) reported(n *simNode, r *meta.LocationReport) {
+	k.givenUp(r)
 	for _, refs := range [][]meta.CopyRef{r.Add, r.Confirm} {
 		for _, ref := range refs {
 			k.claimed(n, ref.SegmentKey(), ref.Digest, r.Incarnation, r.StoreID)
@@ -341,7 +347,7 @@ func (k *checker) released(n *simNode, s *meta.Segment) {
 // (PROTOCOL §4).
 func (k *checker) freed(n *simNode, key meta.SegmentKey) {
 	s := k.image.Segment(key)
-	if s == nil || s.Status != meta.SegmentDone || !slices.Contains(s.Replicas, n.name) || n.disk.off {
+	if s == nil || s.Status != meta.SegmentDone || !slices.Contains(s.Replicas, n.name) || n.disk.off || n.rotted[s.Digest] {
 		return
 	}
 	if _, ok := n.store.Get(s.Table, s.Partition, s.Name, s.Digest); !ok {

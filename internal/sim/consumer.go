@@ -237,6 +237,10 @@ func (c *consumer) act(a node.ConsumptionAction) {
 	case node.RunMoved:
 		c.n.c.w.trace.notef(c.n.c.w.now, "%s: %s is %s at %d, was %s", c.n.name, a.Segment.Name, a.State, a.Offset, a.Was)
 		c.n.c.edge("replica", a.Was.String(), a.State.String())
+		switch a.State {
+		case commit.ReplicaCommitted, commit.Retained, commit.Discarded:
+			c.n.c.check.freed(c.n, a.Segment.SegmentKey()) // also of rows that are in a file by now
+		}
 	case node.Ended:
 		c.ended[a.Run] = true
 	}

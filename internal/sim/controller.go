@@ -349,6 +349,7 @@ func (s *simController) locations(r meta.LocationReport, reply func(answered[met
 	s.ask(func(t controller.Ticket) controller.Event { return controller.Located{Ticket: t, Report: r} },
 		func(a controller.Action) {
 			l := a.(controller.AnswerLocations)
+			s.c.check.accepted(&r, &l.Verdicts)
 			reply(answered[meta.LocationVerdicts]{body: l.Verdicts, code: string(l.Refuse)})
 		})
 }

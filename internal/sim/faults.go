@@ -521,6 +521,7 @@ func (c *cluster) askRelease() bool {
 		Release: []meta.CopyRef{{Table: s.Table, Partition: s.Partition, Seq: s.Seq, Digest: s.Digest}},
 	}
 	n.after(0, "release asked", func() {
+		c.check.givenUp(&report)
 		n.releasing[s.SegmentKey()] = true
 		askLeader(n, "release", 30*time.Second,
 			func(l *simController, reply func(answered[meta.LocationVerdicts])) { l.locations(report, reply) },

@@ -400,6 +400,7 @@ func (n *simNode) register() {
 // step hands the copies' machine an event and carries out what it says.
 func (n *simNode) step(ev node.Event) {
 	for _, a := range n.machine.Step(n.mono(), ev) {
+		n.c.check.decided(n, a)
 		n.after(n.c.w.between(0, 20*time.Millisecond), "copies", func() { n.perform(a) })
 	}
 }
