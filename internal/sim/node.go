@@ -442,6 +442,13 @@ func (n *simNode) perform(a node.Action) {
 	case node.SetAside:
 		n.c.check.removing(n, a.Held, "no record explains it")
 		n.gone(a.Held, "set aside", n.store.Orphan(a.Held, time.UnixMilli(n.wall())))
+	case node.ListDownloads:
+		found, err := n.store.Downloads()
+		if err == nil {
+			n.step(node.DownloadsFound{Downloads: found})
+		}
+	case node.DropDownload:
+		n.dropDownload(a.Download)
 	}
 }
 
