@@ -133,10 +133,10 @@ func (o *objects) Delete(_ context.Context, key string) error {
 
 func (o *objects) String() string { return deepURI }
 
-// has reports whether a segment's data is there, whatever the store says now.
+// has reports whether a segment is there, with its sidecar, whatever the store says now.
 func (o *objects) has(name string, d segment.Digest) bool {
 	key, err := deepstore.DataKey(name, d)
-	return err == nil && o.of[key] != nil
+	return err == nil && o.of[key] != nil && o.of[deepstore.PiecesKey(key)] != nil
 }
 
 func digestOf(data []byte) segment.Digest {
