@@ -35,7 +35,16 @@ func (im *Image) Apply(b *Batch) (*Image, error) {
 // With returns the image as it will be once the change is part of a batch. The
 // log position, epoch and time stay: the batch does not exist yet. The leader's
 // writer evaluates the next change on it (DESIGN §4.2).
-func (im *Image) With(c Change) (*Image, error) { return im.derive(c.Upserts, c.Removals) }
+func (im *Image) With(c Change) (*Image, error) {
+	next, err := im.derive(c.Upserts, c.Removals)
+	if err != nil {
+		return nil, err
+	}
+	if err := next.checkGone(im, c.Removals); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
 
 // checkHeader checks that the batch continues the log that im is the image of.
 func (im *Image) checkHeader(b *Batch) error {
@@ -99,7 +108,6 @@ type derivation struct {
 	forked map[string]bool // nodes whose index is this image's own
 	// What has been touched so far.
 	upserted, removed map[Key]struct{}
-	gone              []*Segment // as they were
 }
 
 func newDerivation(im *Image, upserts int) derivation {
@@ -205,7 +213,6 @@ func (d *derivation) remove(k Key) error {
 	case *Segment:
 		d.im.segments.delete(r.SegmentKey())
 		d.reindexSegment(r, nil)
-		d.gone = append(d.gone, r)
 	case *Tombstone:
 		d.im.tombstones.delete(r.SegmentKey())
 	case *Node:
@@ -241,9 +248,6 @@ func (d *derivation) checkTouched() error {
 				}
 			}
 		}
-	}
-	for _, s := range d.gone {
-		found = append(found, d.im.checkGone(s)...)
 	}
 	for _, pk := range slices.SortedFunc(maps.Keys(partitions), PartitionKey.Compare) {
 		if p := d.im.partitions.get(pk); p != nil {

@@ -159,15 +159,21 @@ func (im *Image) checkSegment(s *Segment) (found []Violation) {
 	return found
 }
 
-// checkGone checks that a tombstone says where a committed segment went: without
-// one its copies are orphans, which nobody asked to delete. The image no longer
-// has it.
-func (im *Image) checkGone(s *Segment) (found []Violation) {
-	if s.Status != SegmentInProgress && im.Segment(s.SegmentKey()) == nil && im.Tombstone(s.SegmentKey()) == nil &&
-		im.Partition(s.Table, s.Partition) != nil && !im.deleting(s.Table) {
-		found = append(found, violation("structure", s.Key(), "%s, and removed without a tombstone", s.Status))
+// checkGone checks that a tombstone says where each committed segment of the image
+// before went: without one its copies are orphans, which nobody asked to delete. It
+// is a rule of changes, not of batches: one of several changes may have the segment
+// go, and another the tombstone.
+func (im *Image) checkGone(before *Image, removals []Key) error {
+	for _, key := range removals {
+		k := SegmentKey{key.Table, key.Partition, key.Num}
+		if key.Kind != KindSegment || before.Segment(k).Status == SegmentInProgress {
+			continue
+		}
+		if im.Segment(k) == nil && im.Tombstone(k) == nil && im.Partition(k.Table, k.Partition) != nil && !im.deleting(k.Table) {
+			return broken("structure", key, "removed without a tombstone")
+		}
 	}
-	return found
+	return nil
 }
 
 func (im *Image) deleting(table uuid.UUID) bool {

@@ -22,9 +22,10 @@ type RetentionTiming struct {
 	// Grace is how long after it learned of a tombstone the leader lets the
 	// copies go: until then a segment that should not have gone can be saved.
 	Grace time.Duration
-	// Keep is how long an expired tombstone stays once nothing is left in the
-	// deep store, for nodes that were away. A node that comes back later sets
-	// its copies aside as orphans.
+	// Keep is how long an expired tombstone stays once its objects are deleted,
+	// for nodes that were away. They delete their copies too; one that comes
+	// back later sets them aside as orphans. At its end the objects are deleted
+	// once more: an upload may have been late.
 	Keep time.Duration
 }
 
@@ -60,8 +61,8 @@ type retention struct {
 	// tombs are the tombstones of the image, each in one queue, unless it is busy.
 	tombs    map[meta.SegmentKey]*tomb
 	toExpire *schedule.Queue[meta.SegmentKey] // their grace is not over
-	toDelete *schedule.Queue[meta.SegmentKey] // expired; their objects may be there
-	toRemove *schedule.Queue[meta.SegmentKey] // expired; nothing is left to delete
+	toDelete *schedule.Queue[meta.SegmentKey] // expired; their objects may be there, or again
+	toRemove *schedule.Queue[meta.SegmentKey] // nothing is left to delete
 	deletes  int                              // under way
 	writing  bool                             // a change of tombstones is under way
 }
@@ -72,6 +73,7 @@ type expiry struct{ left int } // segments that it may still take
 // tomb is a tombstone that the leader sees to the end.
 type tomb struct {
 	expired bool
+	deleted bool          // its objects, once
 	wait    time.Duration // before the last try that was put off
 }
 
@@ -348,7 +350,7 @@ func (m *Machine) startDelete(k meta.SegmentKey) {
 	case t == nil:
 		m.forgetTombstone(k)
 	case len(t.DeepStoreKeys) == 0 || cfg == nil || cfg.DeepStore == nil:
-		r.toRemove.Set(k, m.now.Mono+r.timing.Keep)
+		r.nothingLeft(k, m.now.Mono)
 	default:
 		r.deletes++
 		m.do(DeleteDeepStore{
@@ -369,6 +371,18 @@ func (m *Machine) deleted(e effect, ev Deleted) {
 		w.wait = min(max(2*w.wait, deleteRetryMin), deleteRetryMax)
 		r.toDelete.Set(e.segment, m.now.Mono+w.wait)
 	default:
-		r.toRemove.Set(e.segment, m.now.Mono+r.timing.Keep)
+		w.wait = 0
+		r.nothingLeft(e.segment, m.now.Mono)
 	}
+}
+
+// nothingLeft says that a tombstone has nothing left to delete in the deep store:
+// it stays for a while and is looked at once more, or goes.
+func (r *retention) nothingLeft(k meta.SegmentKey, now time.Duration) {
+	if w := r.tombs[k]; !w.deleted {
+		w.deleted = true
+		r.toDelete.Set(k, now+r.timing.Keep)
+		return
+	}
+	r.toRemove.Set(k, now)
 }

@@ -416,11 +416,19 @@ func TestLifeOfATombstone(t *testing.T) {
 	if r.deep[uri(first)] {
 		t.Fatal("it is there")
 	}
+	r.deep[uri(first)] = true // an upload that was late
 	if got := r.quiet(DefaultRetention.Keep - 1); got != "" {
 		t.Fatal(got)
 	}
-	if got := r.quiet(1); got != "write 1 tombstones go" {
+	if got := r.quiet(1); got != "delete t__0__0" {
 		t.Fatal(got)
+	}
+	r.step(failure(r.pick("delete")))
+	if got := r.quiet(deleteRetryMin); got != "delete t__0__0" {
+		t.Fatal(got)
+	}
+	if got := r.step(r.result(r.pick("delete"))); got != "write 1 tombstones go" || r.deep[uri(first)] {
+		t.Fatal(got, r.deep)
 	}
 	r.step(failure(r.pick("tombstones")))
 	if got := r.quiet(tombstoneRetry); got != "write 1 tombstones go" {
@@ -447,9 +455,11 @@ func TestNewLeaderSeesExpiredTombstonesToTheEnd(t *testing.T) {
 		t.Fatal(got)
 	}
 	r.settle()
-	if got := r.quiet(DefaultRetention.Keep); got != "write 1 tombstones go" {
+	if got := r.quiet(DefaultRetention.Keep); got != "delete t__0__0" {
 		t.Fatal(got)
 	}
+	r.settle()
+	r.wantTombstones(0, 0)
 }
 
 func TestObjectsAreDeletedOnlyInTheStoreThatTheTableHas(t *testing.T) {
@@ -480,9 +490,9 @@ func TestObjectsAreDeletedOnlyInTheStoreThatTheTableHas(t *testing.T) {
 			t.Errorf("%s: deletes in %q", name, got)
 		}
 		r.settle()
-		if r.m.retention.toRemove.Len() != 1 {
-			t.Errorf("%s: it does not go on", name)
-		}
+		r.quiet(DefaultRetention.Keep)
+		r.settle()
+		r.wantTombstones(0, 0)
 	}
 }
 
