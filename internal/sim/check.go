@@ -28,8 +28,10 @@ type checker struct {
 	shown   map[string]int64     // next offset of each node's image, unless its disk was touched
 	// newest is the next offset of the newest image that a reader was ever shown.
 	newest int64
-	rounds map[roundKey]*round // what each leader was told and said of a segment
-	epochs map[int64]string    // who has claimed each
+	// expired are the segments whose tombstone's grace has ended.
+	expired map[meta.SegmentKey]bool
+	rounds  map[roundKey]*round // what each leader was told and said of a segment
+	epochs  map[int64]string    // who has claimed each
 	// withdrawn and releases are what nodes have said of copies that go.
 	withdrawn, releases map[letGo]bool
 }
@@ -57,7 +59,7 @@ type commitClaim struct {
 func newChecker(c *cluster) *checker {
 	return &checker{
 		c: c, image: meta.Empty(), claims: map[claim]bool{}, commits: map[commitClaim]bool{},
-		configs: map[int]*meta.Config{}, shown: map[string]int64{},
+		configs: map[int]*meta.Config{}, shown: map[string]int64{}, expired: map[meta.SegmentKey]bool{},
 		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
 		withdrawn: map[letGo]bool{}, releases: map[letGo]bool{},
 	}
@@ -108,6 +110,8 @@ func (k *checker) changed(before *meta.Image, key meta.Key) {
 			k.c.names[sk] = s.Name
 		}
 		k.segmentChanged(before, before.Segment(sk), k.image.Segment(sk))
+	case meta.KindTombstone:
+		k.tombstoneChanged(meta.SegmentKey{Table: key.Table, Partition: key.Partition, Seq: key.Num})
 	case meta.KindTableConfig:
 		for v := range k.image.TableConfigs(key.Table) {
 			k.configs[v.Version] = &v.Config
@@ -124,7 +128,7 @@ func (k *checker) segmentChanged(before *meta.Image, was, is *meta.Segment) {
 	switch {
 	case is == nil:
 		if was != nil && was.Status == meta.SegmentDone {
-			k.fail("I2", "%s was DONE and is gone", was.Name)
+			k.retired(was)
 		}
 		return
 	case is.Status != meta.SegmentDone:
@@ -327,6 +331,7 @@ func (k *checker) removing(n *simNode, h segment.Held, why string) {
 	s := k.image.Segment(heldKey(h))
 	switch {
 	case s == nil:
+		k.removingRetired(n, h, why)
 	case s.Status != meta.SegmentDone:
 		k.fail("I3", "%s removes a sealed file of %s, which is %s: %s", n.name, s.Name, s.Status, why)
 	case s.Digest == h.Digest:

@@ -169,6 +169,9 @@ func (c *cluster) tableConfig(n int) *meta.Config {
 		cfg.DeepStore = &meta.DeepStoreConfig{URI: deepURI, UploadWait: config.Duration(c.plan.UploadWait)}
 	}
 	cfg.Download = c.plan.Download
+	if c.plan.RetentionAge > 0 {
+		cfg.Retention.Age = config.Duration(c.plan.RetentionAge)
+	}
 	return cfg
 }
 

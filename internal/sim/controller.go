@@ -71,6 +71,7 @@ const logFileBytes = 8 << 10
 
 func (s *simController) begin() {
 	s.machine = controller.NewMachine()
+	s.machine.SetRetention(s.c.plan.Retention)
 	s.writer, s.log, s.standing, s.polls = nil, nil, metalog.Standing{}, nil
 	s.tickets, s.submissions = map[controller.Ticket]func(controller.Action){}, map[uint64]func(metalog.Result, error){}
 	s.completing = map[meta.SegmentKey]string{}
@@ -242,6 +243,18 @@ func (s *simController) step(ev controller.Event) {
 				}
 				s.step(controller.Listed{ID: a.ID, Partitions: s.c.topic.list()})
 			})
+		case controller.DeleteDeepStore:
+			s.after(s.c.deepLatency(), "objects deleted", func() {
+				var errs []error
+				for _, key := range a.Keys {
+					errs = append(errs, deepstore.Remove(context.Background(), s.c.deep, key))
+				}
+				s.step(controller.Deleted{ID: a.ID, Err: errors.Join(errs...)})
+			})
+		case controller.RetentionBlocked:
+			s.c.w.count.outcomes["retention held up by a clock, or free again"]++
+		case controller.Expired:
+			s.c.w.count.outcomes["segment expired"] += int64(a.Segments)
 		case controller.CheckDeepStore:
 			s.after(s.c.deepLatency(), "deep store looked at", func() { s.step(s.look(a)) })
 		}

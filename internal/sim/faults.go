@@ -240,6 +240,7 @@ func (c *cluster) jumpClock() bool {
 	all := c.processes()
 	p := all[c.w.rnd.Intn(len(all))]
 	p.skew += c.w.between(-time.Hour, time.Hour)
+	p.skewedAt = c.w.now
 	return true
 }
 

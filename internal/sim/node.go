@@ -405,6 +405,9 @@ func (n *simNode) step(ev node.Event) {
 	}
 }
 
+// unexplained is why a copy is set aside.
+const unexplained = "no record explains it"
+
 func (n *simNode) perform(a node.Action) {
 	switch a := a.(type) {
 	case node.Fetch:
@@ -440,7 +443,7 @@ func (n *simNode) perform(a node.Action) {
 		}
 		n.gone(a.Held, "removed", err)
 	case node.SetAside:
-		n.c.check.removing(n, a.Held, "no record explains it")
+		n.c.check.removing(n, a.Held, unexplained)
 		n.gone(a.Held, "set aside", n.store.Orphan(a.Held, time.UnixMilli(n.wall())))
 	case node.ListDownloads:
 		found, err := n.store.Downloads()

@@ -4,6 +4,7 @@ import (
 	"math/rand"
 	"time"
 
+	"github.com/shoalstore/shoal/internal/controller"
 	"github.com/shoalstore/shoal/meta"
 )
 
@@ -35,6 +36,10 @@ type Plan struct {
 	Net                   netRates
 	DeepBefore, DeepAfter float64
 	DeepAwayMax           time.Duration
+	// RetentionAge is how long the table keeps segments; 0: for ever, as far as a run
+	// goes.
+	RetentionAge time.Duration
+	Retention    controller.RetentionTiming
 	// Faults are the mean times between them; they are switched off one by one to
 	// shrink a run that failed.
 	Faults  map[Fault]time.Duration
@@ -167,6 +172,12 @@ func NewPlan(seed int64) *Plan {
 		if taken {
 			p.Faults[f.fault] = mean
 		}
+	}
+	p.Retention = controller.RetentionTiming{
+		Every: between(5*time.Second, 20*time.Second), Grace: between(10*time.Second, time.Minute), Keep: between(10*time.Second, 2*time.Minute),
+	}
+	if rnd.Intn(3) == 0 {
+		p.RetentionAge = between(30*time.Second, 3*time.Minute)
 	}
 	return p
 }

@@ -209,6 +209,9 @@ func (n *simNode) unrest(im *meta.Image) string {
 	}
 	for _, h := range n.store.Held() {
 		s := im.Segment(heldKey(h))
+		if s == nil && im.Tombstone(heldKey(h)) == nil && h.State == segment.StateSealed {
+			return fmt.Sprintf("keeps %s, which no record explains", h.File())
+		}
 		if s != nil && s.Status == meta.SegmentDone && (s.Digest != h.Digest || h.State != segment.StateSealed) {
 			counted := meta.CountedCopies(im, s)
 			if len(counted.Nodes) < 2 && len(counted.DeepStore) == 0 && slices.ContainsFunc(s.Replicas, func(id string) bool { return n.c.nodeAt(id).leaving() }) {

@@ -139,6 +139,7 @@ type process struct {
 	born      time.Duration // of this life
 	resumesAt time.Duration // it is stopped (SIGSTOP) until then
 	skew      time.Duration // of its wall clock
+	skewedAt  time.Duration // when that changed last
 	disk      *disk
 	// hadPowerCut: the last life ended by one.
 	hadPowerCut bool

@@ -7,9 +7,6 @@ func TestListFitsTheCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(mutants) < 20 {
-		t.Errorf("%d mutants, want at least 20", len(mutants))
-	}
 	names := map[string]bool{}
 	for _, m := range mutants {
 		if names[m.name] {
