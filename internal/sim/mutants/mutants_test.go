@@ -3,7 +3,7 @@ package main
 import "testing"
 
 // leastProven is how many were caught once, and are to stay so.
-const leastProven = 16
+const leastProven = 17
 
 func TestListFitsTheCode(t *testing.T) {
 	root, err := moduleRoot()
