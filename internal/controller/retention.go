@@ -135,7 +135,7 @@ func (m *Machine) clockFault() string {
 	var skews []time.Duration
 	for n := range m.image.Nodes() {
 		b := m.live.heard[n.ID]
-		if n.State != meta.NodeUp || !b.received || b.Incarnation != n.Incarnation || m.now.Mono-b.at > heartbeatTimeout {
+		if n.State != meta.NodeUp || !b.received || m.now.Mono-b.at > heartbeatTimeout {
 			continue
 		}
 		skews = append(skews, milliseconds(m.now.Wall-b.WallClock-(m.now.Mono-b.at).Milliseconds()))

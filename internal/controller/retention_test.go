@@ -197,6 +197,57 @@ func TestNothingGoesUnlessTheLeadersClockAgreesWithTheMedian(t *testing.T) {
 	}
 }
 
+func TestWhoseClocksCount(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		change  func(r *rig) // before the heartbeats
+		after   time.Duration
+		blocked bool
+	}{
+		{name: "heard of ten seconds ago", after: heartbeatTimeout},
+		{name: "heard of longer ago", after: heartbeatTimeout + 1, blocked: true},
+		{name: "a node that is DRAINING does not", blocked: true, change: func(r *rig) {
+			r.do(meta.SetNodeState("n1", meta.AnyIncarnation, meta.NodeDraining))
+			r.nodesAhead = map[string]time.Duration{"n2": time.Hour}
+		}},
+		{name: "what passes since is no skew", after: 9 * time.Second, change: func(r *rig) { r.leaderAhead = 55 * time.Second }},
+	} {
+		r := newRig(t)
+		r.full("t", 1, 3)
+		r.age(retained + time.Minute)
+		if c.change != nil {
+			c.change(r)
+		}
+		r.now += time.Minute - c.after
+		r.ready("n1", "n2", "n3")
+		r.now += c.after
+		r.age(c.after)
+		r.step(Tick{})
+		if (r.blocked != "") != c.blocked || (r.taking() == nil) != c.blocked {
+			t.Errorf("%s: blocked: %q", c.name, r.blocked)
+		}
+	}
+}
+
+func TestARunEachInterval(t *testing.T) {
+	r := newRig(t)
+	id := r.full("t", 1, 5)
+	r.age(retained)
+	for went := 1; went <= 3; went++ {
+		r.wantTaking(r.run(), "1 segments of t")
+		r.settle()
+		for range 5 { // within the interval
+			r.now += 10 * time.Second
+			r.ready("n1", "n2", "n3")
+			r.step(Tick{})
+			r.settle()
+		}
+		if got := 5 - len(r.seqs(id, 0)); got != went {
+			t.Fatalf("%d went in %d runs", got, went)
+		}
+	}
+}
+
 // By the leader's clock they are old enough, and by no other.
 func TestLeaderThatIsTwoHoursAheadTakesNothingTooEarly(t *testing.T) {
 	r := newRig(t)
