@@ -98,6 +98,7 @@ func (k *checker) lost(rd *round, m *commit.Message) {
 	case m.Offset != rd.offset, k.c.w.now > rd.until:
 	case s == nil, s.Status != meta.SegmentInProgress, !slices.Contains(s.Replicas, m.Instance):
 	case n == nil, n.Incarnation != m.Incarnation:
+	case k.c.nodeAt(m.Instance).standing.incarnation != m.Incarnation: // of an earlier life; the image may not show it yet
 	default:
 		k.fail("round", "%s was told COMMIT of %s at %d, and FAILED to its commitEnd within its time", m.Instance, m.Segment, m.Offset)
 	}

@@ -307,6 +307,9 @@ func (c *consumer) seal(a node.Effect, b *builder, end int64, done func(commit.R
 // send sends a message of the protocol to the leader (commithttp.Client.Send).
 func (n *simNode) send(m commit.Message, done func(commit.Reply, error)) {
 	n.c.check.sent(n, &m)
+	if m.Kind == commit.SegmentCommitEnd {
+		n.c.killCommitter(n)
+	}
 	askLeader(n, string(m.Kind), 10*time.Second,
 		func(s *simController, reply func(answered[commit.Reply])) {
 			s.protocol(m, func(r commit.Reply) {

@@ -46,6 +46,9 @@ func (c *cluster) arm() {
 	}
 	for _, f := range allFaults {
 		do := faults[f.fault]
+		if do == nil {
+			continue // it falls by what happens, not by itself
+		}
 		c.every(c.plan.Faults[f.fault], string(f.fault), func() {
 			if do() {
 				c.w.count.faults[string(f.fault)]++
@@ -107,8 +110,34 @@ func (c *cluster) down(p *process, power bool, inside int) bool {
 		return true
 	}
 	p.kill(power)
-	c.rebootLater(p, c.w.between(100*time.Millisecond, time.Minute))
+	most := time.Minute
+	if c.w.chance(0.5) {
+		most = 2 * time.Second // as a supervisor does
+	}
+	if power && c.w.chance(0.3) {
+		c.w.count.faults["power cut again while it starts"]++
+		p.cutAtStart = 1 + c.w.rnd.Intn(10)
+	}
+	c.rebootLater(p, c.w.between(100*time.Millisecond, most))
 	return true
+}
+
+// killCommitter ends a node just after it has asked to commit, and has what it said
+// arrive when it is back under another incarnation. How often it falls is drawn at
+// each message, so it is told by the node (simNode.send).
+func (c *cluster) killCommitter(n *simNode) {
+	mean := c.plan.Faults[KillCommitter]
+	if mean <= 0 || c.healed || !c.w.chance(float64(5*time.Second)/float64(mean)) {
+		return
+	}
+	c.w.count.faults[string(KillCommitter)]++
+	c.net.delayNext = c.w.between(time.Second, 4*time.Second)
+	c.w.after(0, "committer dies", func() {
+		if n.up {
+			n.kill(false)
+			c.rebootLater(&n.process, c.w.between(50*time.Millisecond, 500*time.Millisecond))
+		}
+	})
 }
 
 // pause stops a process for a while, sometimes for minutes.
@@ -274,9 +303,17 @@ func (c *cluster) replaceDisk() bool {
 	}
 	n.kill(true)
 	n.disk.replace(vfs.NewMem())
+	n.store = nil
 	n.durableBefore, n.rotted = nil, map[segment.Digest]bool{}
 	delete(c.check.shown, n.name)
-	c.rebootLater(&n.process, c.w.between(time.Second, 30*time.Second))
+	back := c.w.between(time.Second, 30*time.Second)
+	c.rebootLater(&n.process, back)
+	// What counted in the old store is tempting to count still.
+	for range 20 {
+		if c.plan.Faults[Release] > 0 {
+			c.w.after(back+c.w.between(0, 12*time.Second), "release asked", func() { c.askRelease() })
+		}
+	}
 	return true
 }
 

@@ -11,6 +11,8 @@ type network struct {
 	w     *world
 	rates netRates
 	cut   map[link]bool
+	// delayNext holds up the next message.
+	delayNext time.Duration
 }
 
 type link struct{ from, to string }
@@ -49,7 +51,8 @@ func (n *network) post(from, to *process, label string, arrive func()) {
 
 func (n *network) deliver(to *process, label string, arrive func()) {
 	w := n.w
-	d := w.between(n.rates.delayMin, n.rates.delayMax)
+	d := w.between(n.rates.delayMin, n.rates.delayMax) + n.delayNext
+	n.delayNext = 0
 	if w.chance(n.rates.slow) {
 		w.count.faults["message slow"]++
 		d = w.between(n.rates.delayMax, n.rates.slowMax)

@@ -84,6 +84,7 @@ const (
 	ZooKeeperDown    Fault = "ZooKeeper away"
 	BreakBuilder     Fault = "builder fails"
 	LoseUpload       Fault = "upload acknowledged and lost"
+	KillCommitter    Fault = "kill -9 of a committer"
 )
 
 // allFaults, in the order in which a seed draws them, with the mean times between
@@ -122,6 +123,7 @@ var allFaults = []struct {
 	{ZooKeeperDown, 2 * time.Minute, 8 * time.Minute},
 	{BreakBuilder, 20 * time.Second, 3 * time.Minute},
 	{LoseUpload, 20 * time.Second, 3 * time.Minute},
+	{KillCommitter, 20 * time.Second, 3 * time.Minute},
 }
 
 // NewPlan draws a plan.
@@ -136,7 +138,7 @@ func NewPlan(seed int64) *Plan {
 	}
 	p := &Plan{
 		Seed: seed, Controllers: 1, Nodes: 3 + rnd.Intn(4), Partitions: 1 + rnd.Intn(3),
-		Replication: 2 + rnd.Intn(2), FaultFor: between(2*time.Minute, 6*time.Minute), HealFor: time.Hour,
+		Replication: 2 + rnd.Intn(2), FaultFor: between(90*time.Second, 270*time.Second), HealFor: time.Hour,
 		Hold: between(500*time.Millisecond, 3*time.Second), CommitTimeout: between(10*time.Second, time.Minute),
 		MaxAge: between(10*time.Second, 90*time.Second), MaxRows: 5 + rnd.Int63n(25),
 		DownloadMode: rnd.Intn(4) == 0, DeepStore: rnd.Intn(4) > 0,

@@ -141,8 +141,10 @@ type process struct {
 	skew      time.Duration // of its wall clock
 	skewedAt  time.Duration // when that changed last
 	disk      *disk
-	// hadPowerCut: the last life ended by one.
+	// hadPowerCut: the last life ended by one. cutAtStart: the next one does too, at
+	// that durable operation.
 	hadPowerCut bool
+	cutAtStart  int
 	whenDead    func() // of this life, by a power cut within an operation
 	start       func() // makes a life of it
 	stop        func() // tells the owner that the life is over
@@ -168,7 +170,14 @@ func (p *process) boot() {
 	p.up, p.born, p.resumesAt = true, p.w.now, 0
 	p.life++
 	p.w.trace.note(p.w.now, p.name+" starts")
+	if p.cutAtStart > 0 {
+		p.disk.cutIn, p.cutAtStart = p.cutAtStart, 0
+		p.whenDead = func() { p.w.after(time.Second, p.name+" is started again", p.boot) }
+	}
 	p.start()
+	if p.up && p.disk.off {
+		p.kill(true)
+	}
 }
 
 // kill ends a life; with the power cut, the disk forgets what was not fsynced.
