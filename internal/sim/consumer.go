@@ -159,7 +159,7 @@ func (c *consumer) fill(f *feed) {
 		p := n.c.topic.partitions[c.key.Partition]
 		before := f.next
 		switch {
-		case n.c.topic.down:
+		case n.c.topic.down, n.readsNothing:
 		case f.next < p.earliest:
 			f.err = errTrimmed
 		case f.next > p.end:
@@ -307,8 +307,13 @@ func (c *consumer) seal(a node.Effect, b *builder, end int64, done func(commit.R
 // send sends a message of the protocol to the leader (commithttp.Client.Send).
 func (n *simNode) send(m commit.Message, done func(commit.Reply, error)) {
 	n.c.check.sent(n, &m)
-	if m.Kind == commit.SegmentCommitEnd {
+	switch m.Kind {
+	case commit.SegmentCommitEnd:
 		n.c.killCommitter(n)
+	case commit.SegmentConsumed:
+		if m.Reason == commit.TimeLimit || m.Reason == commit.ForceCommit { // others stop elsewhere
+			n.c.killReporter(n, meta.SegmentKey{Table: m.Table, Partition: m.Partition, Seq: m.Seq})
+		}
 	}
 	askLeader(n, string(m.Kind), 10*time.Second,
 		func(s *simController, reply func(answered[commit.Reply])) {

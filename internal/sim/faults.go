@@ -43,6 +43,7 @@ func (c *cluster) arm() {
 		ZooKeeperDown:    c.zooKeeperDown,
 		BreakBuilder:     c.breakBuilder,
 		LoseUpload:       c.loseUpload,
+		SlowReader:       c.slowReader,
 	}
 	for _, f := range allFaults {
 		do := faults[f.fault]
@@ -120,6 +121,31 @@ func (c *cluster) down(p *process, power bool, inside int) bool {
 	}
 	c.rebootLater(p, c.w.between(100*time.Millisecond, most))
 	return true
+}
+
+// killReporter ends a node just after it has proposed an end. It is back at once, and
+// its builder refuses the rows: it stops, and the proposal is nobody's. The others are
+// held up meanwhile, so that the round is still open.
+func (c *cluster) killReporter(n *simNode, k meta.SegmentKey) {
+	mean := c.plan.Faults[KillReporter]
+	if mean <= 0 || c.healed || !c.w.chance(float64(10*time.Second)/float64(mean)) {
+		return
+	}
+	c.w.count.faults[string(KillReporter)]++
+	if s := c.check.image.Segment(k); s != nil {
+		for _, id := range s.Replicas {
+			if o := c.nodeAt(id); o != n && o.up {
+				o.resumesAt = max(o.resumesAt, c.w.now+c.w.between(3*time.Second, 6*time.Second))
+			}
+		}
+	}
+	c.w.after(c.w.between(50*time.Millisecond, 150*time.Millisecond), "reporter dies", func() {
+		if n.up {
+			n.kill(false)
+			c.flag(&n.cannotBuild, 3*time.Second, 20*time.Second)
+			c.rebootLater(&n.process, c.w.between(50*time.Millisecond, 200*time.Millisecond))
+		}
+	})
 }
 
 // killCommitter ends a node just after it has asked to commit, and has what it said
@@ -306,15 +332,26 @@ func (c *cluster) replaceDisk() bool {
 	n.store = nil
 	n.durableBefore, n.rotted = nil, map[segment.Digest]bool{}
 	delete(c.check.shown, n.name)
-	back := c.w.between(time.Second, 30*time.Second)
-	c.rebootLater(&n.process, back)
-	// What counted in the old store is tempting to count still.
-	for range 20 {
-		if c.plan.Faults[Release] > 0 {
-			c.w.after(back+c.w.between(0, 12*time.Second), "release asked", func() { c.askRelease() })
+	n.newDisk = true
+	c.rebootLater(&n.process, c.w.between(time.Second, 30*time.Second))
+	return true
+}
+
+// temptRelease has others ask for the release of what a node lost with its disk, at
+// the moment at which it is back and has not withdrawn anything yet.
+func (c *cluster) temptRelease(n *simNode) {
+	if c.plan.Faults[Release] == 0 || c.healed {
+		return
+	}
+	asked := map[string]bool{}
+	for s := range c.check.image.SegmentsListed(n.name) {
+		for _, l := range s.Locations {
+			if o := c.nodeAt(l.Node); l.URI == "" && o != n && o.up && !asked[o.name] && o.askReleaseOf(s) {
+				asked[o.name] = true
+				c.w.count.faults["release asked around a replaced disk"]++
+			}
 		}
 	}
-	return true
 }
 
 // wipeCache drops the cache of the log of a node, or of all at once.
@@ -440,6 +477,12 @@ func (c *cluster) breakBuilder() bool {
 	return c.flag(&n.cannotBuild, time.Second, 40*time.Second)
 }
 
+// slowReader has a node's stream stall for a while.
+func (c *cluster) slowReader() bool {
+	n := c.runningNode()
+	return n != nil && c.flag(&n.readsNothing, 5*time.Second, 40*time.Second)
+}
+
 // loseUpload has the deep store lose what it is given next: that is why the leader
 // looks before it counts a copy.
 func (c *cluster) loseUpload() bool {
@@ -537,7 +580,7 @@ func (c *cluster) operate(what string, todo func(*meta.Image) []meta.Func, just 
 // store.
 func (c *cluster) askRelease() bool {
 	n := c.runningNode()
-	if n == nil || !n.standing.registered || n.image.Next() < n.standing.highWatermark {
+	if n == nil {
 		return false
 	}
 	var copies []*meta.Segment
@@ -549,9 +592,12 @@ func (c *cluster) askRelease() bool {
 	if len(copies) == 0 {
 		return false
 	}
-	s := copies[c.w.rnd.Intn(len(copies))]
-	node := n.image.Node(n.name)
-	if node == nil || node.Incarnation != n.standing.incarnation {
+	return n.askReleaseOf(copies[c.w.rnd.Intn(len(copies))])
+}
+
+func (n *simNode) askReleaseOf(s *meta.Segment) bool {
+	c, node := n.c, n.image.Node(n.name)
+	if !n.standing.registered || n.image.Next() < n.standing.highWatermark || node == nil || node.Incarnation != n.standing.incarnation {
 		return false
 	}
 	report := meta.LocationReport{

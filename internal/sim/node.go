@@ -30,6 +30,8 @@ type simNode struct {
 	// vanished: it never comes back. draining: an operator asked for it.
 	vanished, draining bool
 	lies               bool // it serves wrong bytes
+	readsNothing       bool // its stream stalls, and it lags behind the others
+	newDisk            bool // since it was last registered
 	cannotBuild        bool // its builders refuse every row
 
 	// rotted are copies that a fault has damaged; durableBefore is what was durable
@@ -391,6 +393,10 @@ func (n *simNode) register() {
 				highWatermark: max(n.standing.highWatermark, a.body.HighWatermark),
 			}
 			n.leader = a.body.Leader
+			if n.newDisk {
+				n.newDisk = false
+				n.c.temptRelease(n)
+			}
 			n.step(node.Registered{Incarnation: a.body.Incarnation, Epoch: a.body.Epoch, HighWatermark: a.body.HighWatermark})
 			n.wake()
 			n.beat()

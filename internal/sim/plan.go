@@ -84,7 +84,9 @@ const (
 	ZooKeeperDown    Fault = "ZooKeeper away"
 	BreakBuilder     Fault = "builder fails"
 	LoseUpload       Fault = "upload acknowledged and lost"
+	SlowReader       Fault = "reader lags"
 	KillCommitter    Fault = "kill -9 of a committer"
+	KillReporter     Fault = "kill -9 of a replica that has reported"
 )
 
 // allFaults, in the order in which a seed draws them, with the mean times between
@@ -109,7 +111,7 @@ var allFaults = []struct {
 	{FullDisk, 2 * time.Minute, 10 * time.Minute},
 	{ClockJump, 30 * time.Second, 5 * time.Minute},
 	{Trim, 40 * time.Second, 5 * time.Minute},
-	{ReplaceDisk, 2 * time.Minute, 10 * time.Minute},
+	{ReplaceDisk, 30 * time.Second, 4 * time.Minute},
 	{WipeCache, time.Minute, 6 * time.Minute},
 	{Join, 3 * time.Minute, 10 * time.Minute},
 	{Drain, 3 * time.Minute, 15 * time.Minute},
@@ -123,7 +125,9 @@ var allFaults = []struct {
 	{ZooKeeperDown, 2 * time.Minute, 8 * time.Minute},
 	{BreakBuilder, 20 * time.Second, 3 * time.Minute},
 	{LoseUpload, 20 * time.Second, 3 * time.Minute},
+	{SlowReader, 10 * time.Second, 2 * time.Minute},
 	{KillCommitter, 20 * time.Second, 3 * time.Minute},
+	{KillReporter, 20 * time.Second, 3 * time.Minute},
 }
 
 // NewPlan draws a plan.

@@ -95,7 +95,7 @@ func (c *cluster) heal() {
 		p.resumesAt = min(p.resumesAt, w.now)
 	}
 	for _, n := range c.nodes {
-		n.lies, n.cannotBuild = false, false
+		n.lies, n.cannotBuild, n.readsNothing = false, false, false
 		if !n.vanished {
 			c.rebootLater(&n.process, 0)
 		}

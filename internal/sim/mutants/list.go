@@ -188,4 +188,19 @@ var mutants = []mutant{
 		edits: []edit{{"metalog/follower_machine.go", "n < len(m.staged) && m.staged[n].Batch.Offset < m.leaderHW; n++", "n < len(m.staged); n++"}},
 		by:    []string{"I5"}, seeds: 200, unproven: "every batch that is served is committed, so the watermark is always the end",
 	},
+	{
+		name:  "retention by the leader's wall clock alone",
+		edits: []edit{{"internal/controller/retention.go", "if skew.Abs() > clockSkewMax {", "if false {"}},
+		by:    []string{"I3"}, seeds: 200, unproven: "not run",
+	},
+	{
+		name:  "grace of a tombstone not waited for",
+		edits: []edit{{"internal/node/judge.go", "case tomb != nil && tomb.Expired:", "case tomb != nil:"}},
+		by:    []string{"I3"}, seeds: 60, unproven: "not run",
+	},
+	{
+		name:  "replica speaks under its first incarnation",
+		edits: []edit{{"commit/replica.go", "r.cfg.Incarnation = cmp.Or(rec.Incarnation, r.cfg.Incarnation)", "_ = cmp.Or(rec.Incarnation, r.cfg.Incarnation)"}},
+		by:    []string{"I6"}, seeds: 200, unproven: "not run",
+	},
 }
