@@ -31,9 +31,6 @@ type mutant struct {
 	edits []edit
 	by    []string // the invariants that may catch it, the usual one first
 	seeds int      // how many it may take, from the first on
-	// unproven says why it is not demanded yet that it is caught. It is run only by
-	// its name, and by and seeds are a guess.
-	unproven string
 }
 
 // edit replaces a text that occurs exactly once in a file of the module.
@@ -67,16 +64,13 @@ func main() {
 
 // demand says in words what is demanded of the simulator.
 func (m *mutant) demand() string {
-	if m.unproven != "" {
-		return "unproven: " + m.unproven
-	}
 	return fmt.Sprintf("%s within %d seeds", strings.Join(m.by, ", "), m.seeds)
 }
 
-// choose returns the mutants of these names, or all that are to be caught.
+// choose returns the mutants of these names, or all.
 func choose(names string) (chosen []mutant, err error) {
 	if names == "" {
-		return slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return m.unproven != "" }), nil
+		return mutants, nil
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(mutants, func(m mutant) bool { return m.name == strings.TrimSpace(name) })
