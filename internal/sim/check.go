@@ -28,7 +28,9 @@ type checker struct {
 	shown   map[string]int64     // next offset of each node's image, unless its disk was touched
 	// newest is the next offset of the newest image that a reader was ever shown.
 	newest int64
-	// expired are the segments whose tombstone's grace has ended.
+	// digests are those of every segment that was ever committed; expired are the
+	// segments whose tombstone's grace has ended.
+	digests map[meta.SegmentKey]segment.Digest
 	expired map[meta.SegmentKey]bool
 	rounds  map[roundKey]*round // what each leader was told and said of a segment
 	epochs  map[int64]string    // who has claimed each
@@ -59,7 +61,7 @@ type commitClaim struct {
 func newChecker(c *cluster) *checker {
 	return &checker{
 		c: c, image: meta.Empty(), claims: map[claim]bool{}, commits: map[commitClaim]bool{},
-		configs: map[int]*meta.Config{}, shown: map[string]int64{}, expired: map[meta.SegmentKey]bool{},
+		configs: map[int]*meta.Config{}, shown: map[string]int64{}, digests: map[meta.SegmentKey]segment.Digest{}, expired: map[meta.SegmentKey]bool{},
 		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
 		withdrawn: map[letGo]bool{}, releases: map[letGo]bool{},
 	}
@@ -153,6 +155,7 @@ func (k *checker) segmentChanged(before *meta.Image, was, is *meta.Segment) {
 // its range, built by the configuration that its record names, and its committer was
 // who it says.
 func (k *checker) committedNow(before *meta.Image, s *meta.Segment) {
+	k.digests[s.SegmentKey()] = s.Digest
 	if !k.rightContent(s) {
 		k.fail("I2", "%s [%d, %d) is committed with a file that does not hold exactly those rows:\n%s", s.Name, s.Start, s.End, k.c.contents[s.Digest])
 	}

@@ -52,7 +52,7 @@ func (k *checker) tombstoneChanged(key meta.SegmentKey) {
 func (k *checker) removingRetired(n *simNode, h segment.Held, why string) {
 	key := heldKey(h)
 	switch {
-	case k.expired[key]:
+	case k.expired[key], k.digests[key] != (segment.Digest{}) && k.digests[key] != h.Digest: // a build that differs was for the rules before
 	case k.image.Tombstone(key) != nil:
 		k.fail("I3", "%s removes %s, and the grace of its tombstone is not over: %s", n.name, h.File(), why)
 	case why != unexplained:
