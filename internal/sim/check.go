@@ -205,6 +205,9 @@ func (k *checker) checkLocations(before *meta.Image, was, is *meta.Segment) {
 // claimed checks what a node says of its own copy: it has to be durable by then.
 func (k *checker) claimed(n *simNode, key meta.SegmentKey, d segment.Digest, incarnation int64, store uuid.UUID) {
 	k.claims[claim{store, incarnation, key, d}] = true
+	if k.expired[key] {
+		return // it may go, and a report that is on its way says nothing any more
+	}
 	if n.store == nil || n.store.StoreID() != store {
 		k.fail("I3", "%s reports a copy in store %s, and has another", n.name, store)
 		return
