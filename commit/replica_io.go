@@ -14,7 +14,7 @@ type ReplicaConfig struct {
 	Key         Key
 	Segment     string // the segment's name
 	Instance    string // this node
-	Incarnation int64 // at first; Record.Incarnation is a later one
+	Incarnation int64  // at first; Record.Incarnation is a later one
 	StoreID     uuid.UUID
 	// StreamEpoch is the identity of the stream that is being read. If it is not
 	// the record's, the shell does not feed the machine but says ReaderFailed.
