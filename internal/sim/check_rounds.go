@@ -25,6 +25,7 @@ type round struct {
 	proposed  map[string]int64
 	committer string // told COMMIT, and nothing of its own ended that; "": nobody
 	offset    int64
+	started   bool // it was told to go on with its commit: an end before that is a late one
 	until     time.Duration // when its lease may be over
 }
 
@@ -52,8 +53,10 @@ func (k *checker) replied(s *simController, m *commit.Message, r commit.Reply) {
 		} else {
 			rd.endedBy(m.Instance)
 		}
+	case commit.SegmentCommitStart:
+		rd.started = rd.started || byCommitter && r.Status == commit.CommitContinue
 	case commit.SegmentCommitEnd:
-		if byCommitter && r.Status == commit.Failed {
+		if byCommitter && rd.started && r.Status == commit.Failed {
 			k.lost(rd, m)
 		}
 	}
@@ -66,7 +69,7 @@ func (k *checker) repliedConsumed(rd *round, m *commit.Message, r commit.Reply) 
 	switch r.Status {
 	case commit.Commit:
 		if rd.committer != m.Instance || rd.offset != m.Offset {
-			rd.committer, rd.offset = m.Instance, m.Offset
+			rd.committer, rd.offset, rd.started = m.Instance, m.Offset, false
 			rd.until = rd.began + k.c.plan.Hold*22/10 + k.c.plan.CommitTimeout
 		}
 		return
