@@ -25,7 +25,7 @@ type round struct {
 	proposed  map[string]int64
 	committer string // told COMMIT, and nothing of its own ended that; "": nobody
 	offset    int64
-	started   bool // it was told to go on with its commit: an end before that is a late one
+	started   bool          // it was told to go on with its commit: an end before that is a late one
 	until     time.Duration // when its lease may be over
 }
 
