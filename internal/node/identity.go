@@ -27,23 +27,46 @@ type identity struct {
 	NodeID        string    `json:"nodeId"`
 	StoreID       uuid.UUID `json:"storeId"`
 	FormatVersion int       `json:"formatVersion"`
-	// Boots are the boot ids of the last processes on this directory, the running
-	// one last: what a registration of an earlier process, late, displaces it by.
-	Boots []uuid.UUID `json:"boots,omitempty"`
 }
 
-// bootsMax is how many boots a directory remembers.
-const bootsMax = 16
+// boots are the boot ids of the last processes on a directory that had something to
+// say to the cluster, the running one last. A registration of an earlier one, late,
+// may displace the running one; any other process under the same node id and store
+// has a copy of the directory.
+type boots []uuid.UUID
 
-// booted notes one more process on this directory.
-func (id *identity) booted(boot uuid.UUID) {
-	id.Boots = append(id.Boots, boot)
-	id.Boots = slices.Clone(id.Boots[max(0, len(id.Boots)-bootsMax):])
+const (
+	bootsFile = "boots.json"
+	// bootsMax is how many boots a directory remembers.
+	bootsMax = 16
+)
+
+// readBoots reads what a directory remembers. A file that is not readable is one
+// that remembers nothing: it is written anew.
+func readBoots(fsys vfs.FS) (known boots) {
+	data, err := vfs.ReadFile(fsys, bootsFile, identityMaxSize)
+	if err != nil || json.Unmarshal(data, &known) != nil {
+		return nil
+	}
+	return known
 }
 
-// wasHere reports whether the boot is of a process on this directory. Any other
-// under the same node id and store has a copy of the directory.
-func (id *identity) wasHere(boot uuid.UUID) bool { return slices.Contains(id.Boots, boot) }
+// and returns them with one more.
+func (b boots) and(boot uuid.UUID) boots {
+	all := append(slices.Clone(b), boot)
+	return all[max(0, len(all)-bootsMax):]
+}
+
+func (b boots) write(fsys vfs.FS) error {
+	data, err := json.Marshal(b)
+	if err == nil {
+		err = vfs.WriteFile(fsys, bootsFile, append(data, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("node: %s: %w", bootsFile, err)
+	}
+	return nil
+}
 
 // readIdentity reads the identity of a data directory, nil for a new one.
 func readIdentity(fsys vfs.FS) (*identity, error) {

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +19,7 @@ func TestIdentityIsReadBackAndRefusedWhenItIsNotOurs(t *testing.T) {
 	if err := id.write(fsys); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readIdentity(fsys.CrashClone(nil)); err != nil || !reflect.DeepEqual(*got, id) { // it is durable
+	if got, err := readIdentity(fsys.CrashClone(nil)); err != nil || *got != id { // it is durable
 		t.Fatalf("%+v, %v; want %+v", got, err, id)
 	}
 	for text, want := range map[string]string{
@@ -43,28 +43,23 @@ func TestIdentityIsReadBackAndRefusedWhenItIsNotOurs(t *testing.T) {
 // A registration of an earlier process on the directory, late, is no reason to take
 // the directory for a copy; that of a process which this directory never saw is.
 func TestADirectoryKnowsItsProcesses(t *testing.T) {
-	id := identity{ClusterID: uuid.New(), NodeID: "n1", StoreID: uuid.New(), FormatVersion: formatVersion}
 	fsys := vfs.NewMem()
-	var boots []uuid.UUID
+	var all []uuid.UUID
 	for range bootsMax + 3 {
-		boots = append(boots, uuid.New())
-		id.booted(boots[len(boots)-1])
-		if err := id.write(fsys); err != nil {
+		all = append(all, uuid.New())
+		if err := readBoots(fsys).and(all[len(all)-1]).write(fsys); err != nil {
 			t.Fatal(err)
 		}
-		found, err := readIdentity(fsys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id = *found
+		fsys = fsys.CrashClone(nil) // it is durable
 	}
-	for i, boot := range boots {
-		if want := i >= 3; id.wasHere(boot) != want {
-			t.Errorf("boot %d: known is %v", i, !want)
-		}
+	if known := readBoots(fsys); !slices.Equal(known, all[3:]) {
+		t.Errorf("%d are known: %v, want the last %d of %v", len(known), known, bootsMax, all)
 	}
-	if id.wasHere(uuid.New()) {
-		t.Error("a boot of another directory is known")
+	if err := vfs.WriteFile(fsys, bootsFile, []byte("[1")); err != nil {
+		t.Fatal(err)
+	}
+	if known := readBoots(fsys).and(all[0]); !slices.Equal(known, all[:1]) {
+		t.Errorf("after a file that is not readable: %v", known)
 	}
 }
 

@@ -110,6 +110,7 @@ type Node struct {
 	url    string
 	id     identity
 	bootID uuid.UUID
+	boots  boots     // owned by beat; empty until the first registration
 	start  time.Time // its monotonic reading is the machines' zero
 
 	store      *segment.Store
@@ -225,8 +226,10 @@ func (n *Node) openStore() (err error) {
 	if replaced {
 		n.log.Warn().Stringer("store", n.id.StoreID).Msg("the store is another one than before: what the cluster listed in the old one is fetched again")
 	}
-	n.id.booted(n.bootID)
-	return n.id.write(n.fs)
+	if found == nil || replaced {
+		return n.id.write(n.fs)
+	}
+	return nil
 }
 
 // wire makes the parts that do no I/O by being made.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,7 +92,7 @@ func (n *Node) checkDisplaced(ctx context.Context) error {
 		return err
 	}
 	for _, other := range nodes {
-		if other.ID == n.cfg.ID && other.StoreID == n.store.StoreID() && !n.id.wasHere(other.BootID) {
+		if other.ID == n.cfg.ID && other.StoreID == n.store.StoreID() && !slices.Contains(n.boots, other.BootID) {
 			return fmt.Errorf("%w: another process at %s is node %s with this store: its data directory is a copy of %s, or the other way round",
 				errFinalRefusal, other.URL, n.cfg.ID, n.cfg.Data)
 		}
@@ -104,6 +105,14 @@ func (n *Node) register(ctx context.Context) error {
 	if err := n.checkDisplaced(ctx); err != nil {
 		return err
 	}
+	if n.boots == nil { // durable before it says anything that may arrive late
+		known := readBoots(n.fs).and(n.bootID)
+		if err := known.write(n.fs); err != nil {
+			n.noteFatal(err)
+			return err
+		}
+		n.boots = known
+	}
 	var out api.Registered
 	err := n.control.Post(ctx, api.PathRegister, api.Register{
 		Node: n.cfg.ID, URL: n.url, Zone: n.cfg.Zone, StoreID: n.store.StoreID(), BootID: n.bootID, ClusterID: n.id.ClusterID,
@@ -112,6 +121,9 @@ func (n *Node) register(ctx context.Context) error {
 	if errors.As(err, &answer) {
 		switch answer.Code {
 		case api.CodeOtherCluster, api.CodeURLNotAllowed, "INVALID_NODE":
+			if n.incarnation() == 0 { // it has never been of the cluster: the directory stays as it was
+				n.noteFatal(n.boots[:len(n.boots)-1].write(n.fs))
+			}
 			return fmt.Errorf("%w: %s", errFinalRefusal, answer.Message)
 		}
 	}
