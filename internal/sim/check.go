@@ -28,6 +28,8 @@ type checker struct {
 	shown   map[string]int64     // next offset of each node's image, unless its disk was touched
 	// newest is the next offset of the newest image that a reader was ever shown.
 	newest int64
+	// refused are the writes that their function refused, by what they were.
+	refused map[string]bool
 	// digests are those of every segment that was ever committed; expired are the
 	// segments whose tombstone's grace has ended.
 	digests map[meta.SegmentKey]segment.Digest
@@ -61,7 +63,7 @@ type commitClaim struct {
 func newChecker(c *cluster) *checker {
 	return &checker{
 		c: c, image: meta.Empty(), claims: map[claim]bool{}, commits: map[commitClaim]bool{},
-		configs: map[int]*meta.Config{}, shown: map[string]int64{}, digests: map[meta.SegmentKey]segment.Digest{}, expired: map[meta.SegmentKey]bool{},
+		configs: map[int]*meta.Config{}, shown: map[string]int64{}, refused: map[string]bool{}, digests: map[meta.SegmentKey]segment.Digest{}, expired: map[meta.SegmentKey]bool{},
 		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
 		withdrawn: map[letGo]bool{}, releases: map[letGo]bool{},
 	}

@@ -99,6 +99,7 @@ func (k *checker) lost(rd *round, m *commit.Message) {
 	s, n := k.image.Segment(meta.SegmentKey{Table: m.Table, Partition: m.Partition, Seq: m.Seq}), k.image.Node(m.Instance)
 	switch {
 	case m.Offset != rd.offset, k.c.w.now > rd.until:
+	case k.refused["commit of "+m.Segment]: // by the function, on an image that nobody else has seen yet
 	case s == nil, s.Status != meta.SegmentInProgress, !slices.Contains(s.Replicas, m.Instance):
 	case n == nil, n.Incarnation != m.Incarnation:
 	case k.c.nodeAt(m.Instance).standing.incarnation != m.Incarnation: // of an earlier life; the image may not show it yet

@@ -268,6 +268,7 @@ func (s *simController) wrote(a controller.Write, res metalog.Result, err error)
 	case err == nil:
 	case errors.As(err, &refused):
 		ev.Outcome = commit.WriteRefused
+		s.c.check.refused[a.What] = true
 		s.c.w.count.outcomes["write refused: "+refused.Code]++
 	default:
 		ev.Outcome = commit.WriteFailed
