@@ -52,6 +52,7 @@ var found = []struct {
 }{
 	{84, true, "a DRAINING node whose disk was replaced could not register: its id was in use for ever"},
 	{1048, true, "a node that was registered anew in mid-segment went on under its old incarnation, and was answered FAILED for ever"},
+	{13143, false, "an epoch file that a power cut had left under two names was emptied by the next write, on a full disk"},
 	{531, false, "a download that was called off, and that nobody wanted any more, stayed in staging for ever"},
 }
 

@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 )
 
@@ -83,6 +84,11 @@ func publish(fs FS, staged File, tmp, final string) error {
 // nothing between. Two writers of one name at a time are the caller's fault.
 func WriteFile(fs FS, name string, data []byte) error {
 	tmp := name + ".tmp"
+	// A power cut in the middle of an earlier rename can leave the file under both
+	// names. To truncate the one would be to truncate the other.
+	if err := fs.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
 	f, err := fs.Create(tmp)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)

@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"errors"
 	"io/fs"
+	"math/rand"
 	"strings"
 	"syscall"
 	"testing"
@@ -239,5 +240,42 @@ func TestFaultsAreAskedBeforeEachOperation(t *testing.T) {
 	}
 	if got := tree(mem, "."); got != before {
 		t.Fatalf("refused operations had an effect: %s", got)
+	}
+}
+
+// A power cut can leave a file under its temporary and its final name. The next
+// write fails, or the power goes again: what was there stays.
+func TestAFileUnderBothNamesIsNotWrittenInto(t *testing.T) {
+	m := vfs.NewMem()
+	if err := vfs.WriteFile(m, "f", []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	noSync := vfs.WithFaults(m, func(op vfs.Op) error {
+		if op.Kind == vfs.OpSyncDir {
+			return errors.New("the power is about to go")
+		}
+		return nil
+	})
+	_ = vfs.WriteFile(noSync, "f", []byte("new"))
+	var both *vfs.Mem
+	for seed := int64(0); both == nil; seed++ {
+		c := m.CrashClone(rand.New(rand.NewSource(seed)))
+		tmp, err1 := vfs.ReadFile(c, "f.tmp", 10)
+		f, err2 := vfs.ReadFile(c, "f", 10)
+		if err1 == nil && err2 == nil && string(tmp) == "new" && string(f) == "new" {
+			both = c
+		}
+	}
+	full := vfs.WithFaults(both, func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	if err := vfs.WriteFile(full, "f", []byte("newer")); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("got %v", err)
+	}
+	if got, err := vfs.ReadFile(both, "f", 10); err != nil || string(got) != "new" {
+		t.Errorf("%q, %v; want what was there", got, err)
 	}
 }
