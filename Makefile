@@ -6,12 +6,12 @@ GO    ?= go
 BIN   := bin
 
 # Packages with goroutines: what the race detector looks at.
-RACE := ./commit/commithttp ./deepstore/... ./internal/... ./meta/... ./metalog/... ./peerdl/... ./segment/... ./stream/...
+RACE := ./commit/commithttp ./deepstore/... ./internal/... ./meta/... ./metalog/... ./peerdl/... ./segment/... ./stream/... ./zkmeta/...
 
-.PHONY: help run build image test race sim mutants vet fmt bench fuzz clean deps
+.PHONY: help run build image test race chaos scale snapshot-scale sim mutants vet fmt bench fuzz clean deps
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 build: ## the three binaries, into bin/
 	$(GO) build -o $(BIN)/shoal ./cmd/shoal
@@ -31,6 +31,15 @@ test: deps vet ## every test, the independent reader's (DuckDB) included
 
 race: deps ## the race detector on the packages with goroutines
 	$(GO) test -timeout 30m -race -short $(RACE)
+
+chaos: deps ## FAULTS (300) faults against controllers, nodes and ZooKeeper on real processes, drawn from SEED
+	SHOAL_FAULTS=$${FAULTS:-300} SHOAL_SEED=$$SEED $(GO) test -count 1 -v -timeout 6h -run '^TestFaultsLoseNothing$$' ./internal/e2e
+
+scale: ## 50,000 segments, 2,000 tables and a table of 10,000 partitions in ZooKeeper: limits, crashes, start and fail-over times
+	SHOAL_SCALE=1 $(GO) test -count 1 -v -timeout 1h -run '^TestScale$$' ./internal/e2e
+
+snapshot-scale: ## snapshots of SEGMENTS (1000000) segments: size, time, appends meanwhile, cold start over HTTP against ZooKeeper, restart
+	SHOAL_SEGMENTS=$${SEGMENTS:-1000000} $(GO) test -count 1 -v -timeout 2h -run '^TestSnapshotScale$$' ./internal/e2e
 
 sim: ## the simulator on SEEDS (1000) seeds from FIRST (1) on, and what they exercised
 	$(GO) run ./internal/sim/simulate -first $${FIRST:-1} -seeds $${SEEDS:-1000}
@@ -53,13 +62,19 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	  for t in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' $$f | sed 's/func //'); do \
 	    echo "== $$d $$t"; $(GO) test $$d -run '^$$' -fuzz "^$$t\$$" -fuzztime $${FUZZTIME:-10s} || exit 1; done; done
 
-# The tests want a C and C++ compiler: for the race detector and for DuckDB.
+# The tests want a C and C++ compiler, for the race detector and for DuckDB, and
+# the real ZooKeeper: without that one its tests are skipped.
 deps:
 	@if command -v cc >/dev/null && command -v c++ >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo 'installing a C and C++ compiler (Debian: gcc, g++)'; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc g++ libc6-dev >/dev/null; \
 	else echo 'make test needs a C and a C++ compiler: install gcc and g++ (Debian: apt-get install gcc g++)' >&2; exit 1; fi
+	@if command -v java >/dev/null && test -e /usr/share/java/zookeeper.jar; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'installing ZooKeeper and Java (Debian: zookeeper)'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zookeeper >/dev/null; \
+	else echo 'ZooKeeper is not installed, and its tests are skipped (they fail if CI=true): apt-get install zookeeper, which brings Java' >&2; fi
 
 clean: ## remove bin/
 	rm -rf $(BIN)

@@ -41,10 +41,15 @@ func Open(uri string, roots []string) (Store, error) {
 		}
 		return NewDir(fsys, prefix, uri)
 	}
+	return nil, notAllowed(uri, roots)
+}
+
+// notAllowed says what is, and which setting that is.
+func notAllowed(uri string, roots []string) error {
 	if len(roots) == 0 {
-		return nil, fmt.Errorf("%w: %s: none is configured", ErrNotAllowed, uri)
+		return fmt.Errorf("%w: %s: none is configured (--deepstore-root)", ErrNotAllowed, uri)
 	}
-	return nil, fmt.Errorf("%w: %s (allowed: %s)", ErrNotAllowed, uri, strings.Join(roots, ", "))
+	return fmt.Errorf("%w: %s (--deepstore-root allows %s)", ErrNotAllowed, uri, strings.Join(roots, ", "))
 }
 
 // CheckURI reports whether Open could open the URI, as far as that can be told
@@ -59,7 +64,7 @@ func CheckURI(uri string, roots []string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrNotAllowed, uri)
+	return notAllowed(uri, roots)
 }
 
 // checkURI returns the directory of a file:// URI.

@@ -24,6 +24,9 @@ type Batch struct {
 	Time     int64
 	Upserts  []Record
 	Removals []Key
+	// SnapshotHere asks everybody who keeps the log for a snapshot of the image that
+	// this batch leaves: the same id, and the same bytes, in many places.
+	SnapshotHere bool
 }
 
 // maxBatchRecords bounds the upserts and the removals of a batch.
@@ -58,6 +61,8 @@ type (
 		Time     int64          `cbor:"4,keyasint"`
 		Upserts  []recordLayout `cbor:"5,keyasint"`
 		Removals []keyLayout    `cbor:"6,keyasint"`
+
+		SnapshotHere bool `cbor:"7,keyasint,omitempty"`
 	}
 	recordLayout struct {
 		_    struct{} `cbor:",toarray"`
@@ -84,6 +89,8 @@ func EncodeBatch(b *Batch) ([]byte, error) {
 		Offset: b.Offset, Epoch: b.Epoch, Term: b.Term, Time: b.Time,
 		Upserts:  make([]recordLayout, len(b.Upserts)),
 		Removals: make([]keyLayout, len(b.Removals)),
+
+		SnapshotHere: b.SnapshotHere,
 	}
 	for i, r := range b.Upserts {
 		data, err := EncodeRecord(r)
@@ -112,7 +119,7 @@ func DecodeBatch(data []byte) (*Batch, error) {
 	if err := cborDec.Unmarshal(data, &l); err != nil {
 		return nil, fmt.Errorf("meta: batch: %w: %w", ErrMalformed, err)
 	}
-	b := &Batch{Offset: l.Offset, Epoch: l.Epoch, Term: l.Term, Time: l.Time}
+	b := &Batch{Offset: l.Offset, Epoch: l.Epoch, Term: l.Term, Time: l.Time, SnapshotHere: l.SnapshotHere}
 	for _, u := range l.Upserts {
 		r, err := DecodeRecord(u.Kind, u.Data)
 		if err != nil {
@@ -129,4 +136,36 @@ func DecodeBatch(data []byte) (*Batch, error) {
 		})
 	}
 	return b, nil
+}
+
+// DecodeBatchHead reads a batch but for what it does: its upserts and removals, and
+// whether it asks for a snapshot. It is for who reads a whole log to know where its
+// batches are, and does not look at the rest of data.
+func DecodeBatchHead(data []byte) (*Batch, error) {
+	r := cborReader{b: data}
+	b := new(Batch)
+	r.count(cborMap)
+	for want := uint64(1); want <= 4 && !r.bad; want++ {
+		if r.key(want-1) != want {
+			r.bad = true
+		}
+		switch want {
+		case 1:
+			b.Offset = r.int()
+		case 2:
+			b.Epoch = r.int()
+		case 3:
+			r.bytes(b.Term[:])
+		case 4:
+			b.Time = r.int()
+		}
+	}
+	if !r.bad {
+		return b, nil
+	}
+	whole, err := DecodeBatch(data)
+	if err != nil {
+		return nil, err
+	}
+	return &Batch{Offset: whole.Offset, Epoch: whole.Epoch, Term: whole.Term, Time: whole.Time}, nil
 }

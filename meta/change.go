@@ -7,6 +7,8 @@ import "fmt"
 type Change struct {
 	Upserts  []Record
 	Removals []Key
+	// SnapshotHere becomes that of the batch.
+	SnapshotHere bool
 }
 
 // Func is a function of the image: precondition and change in one. It is
@@ -21,7 +23,12 @@ type Change struct {
 type Func func(im *Image, now int64) (Change, error)
 
 // Empty reports whether the change changes nothing.
-func (c Change) Empty() bool { return len(c.Upserts) == 0 && len(c.Removals) == 0 }
+func (c Change) Empty() bool {
+	return len(c.Upserts) == 0 && len(c.Removals) == 0 && !c.SnapshotHere
+}
+
+// SnapshotHere asks for a snapshot, and changes no record.
+func SnapshotHere(*Image, int64) (Change, error) { return Change{SnapshotHere: true}, nil }
 
 // Refusal is why a function of the image made no change. Code is stable and
 // goes to the caller of the API; Detail is for people.
@@ -88,6 +95,7 @@ func (im *Image) Merge(changes ...Change) Change {
 		last[k] = r
 	}
 	for _, c := range changes {
+		merged.SnapshotHere = merged.SnapshotHere || c.SnapshotHere
 		for _, k := range c.Removals {
 			note(k, nil)
 			if im.Lookup(k) != nil && !removed[k] { // else it came within the changes

@@ -192,7 +192,7 @@ func TestAPausedPartitionResumesWhereItWasOrBehindAHole(t *testing.T) {
 		l.Do(t, meta.PauseTable(k.Table, meta.Pause{Reason: "administrative", By: "me"}))
 		l.Do(t, meta.CommitSegment(l.Commit(t, k, 40)))
 		wantRefusal(t, "table paused", l.Try(t, meta.ResumePartition(k, 40, "")), meta.CodeTableNotActive)
-		l.Do(t, meta.ResumeTable(k.Table))
+		l.Do(t, meta.ResumeTable(k.Table, meta.FromLastConsumed))
 		wantRefusal(t, "below nextOffset", l.Try(t, meta.ResumePartition(k, 39, "")), meta.CodeInvalidPartition)
 		l.Do(t, meta.ResumePartition(k, 40+skip, "consumeFrom=largest"))
 		s := l.Image.InProgress(k)

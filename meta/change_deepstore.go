@@ -30,6 +30,7 @@ func SetDeepStoreLocation(k SegmentKey, digest segment.Digest, uri string, verif
 		if i < 0 {
 			i = len(s.Locations)
 			s.Locations = append(s.Locations, Location{URI: uri, Since: now})
+			s.shareName()
 		}
 		s.Locations[i].Verified = verified
 		s.LeaderEpoch = im.leaderEpoch()

@@ -98,15 +98,17 @@ func SetNodeState(id string, incarnation int64, state NodeState) Func {
 	}
 }
 
-// RemoveNode forgets a node that is DOWN and that nothing names any more.
+// RemoveNode forgets a node that is not UP and that nothing names any more. One
+// that is DRAINING may still be alive, and would register again: the caller sees to
+// it that it is not.
 func RemoveNode(id string) Func {
 	return func(im *Image, now int64) (Change, error) {
 		n := im.Node(id)
 		switch {
 		case n == nil:
 			return refuse(CodeUnknownNode, "no node %q is registered", id)
-		case n.State != NodeDown:
-			return refuse(CodeNodeInUse, "node %s is %s", id, n.State)
+		case n.State == NodeUp:
+			return refuse(CodeNodeInUse, "node %s is %s: drain and stop it first", id, n.State)
 		}
 		for s := range im.SegmentsNaming(id) {
 			if s.Status == SegmentInProgress || s.NodeLocation(id) != nil {

@@ -57,7 +57,9 @@ func AddPartitions(id uuid.UUID, inits []PartitionInit) Func {
 
 // ResumePartition gives a PAUSED partition of an ACTIVE table a segment again.
 // It starts at offset from, which is nextOffset or, to skip rows on purpose,
-// later: then the range between is recorded as a hole, with the reason why.
+// later: then the range between is recorded as a hole, with the reason why. What
+// was skipped before and is read after all is no hole any more. ResumeNext does
+// it for a whole table.
 func ResumePartition(k PartitionKey, from int64, why string) Func {
 	return func(im *Image, now int64) (Change, error) {
 		t, p := im.Table(k.Table), im.Partition(k.Table, k.Partition)
@@ -74,11 +76,33 @@ func ResumePartition(k PartitionKey, from int64, why string) Func {
 			return refuse(CodeInvalidPartition, "offset %d is below nextOffset %d", from, p.NextOffset)
 		}
 		p = p.Clone()
-		if from > p.NextOffset {
-			p.Holes = append(p.Holes, Hole{From: p.NextOffset, To: from, Why: plain(why)})
-		}
+		p.skipTo(from, plain(why))
 		p.State = PartitionConsuming
 		return upserts(p, im.open(t, p, from, now))
+	}
+}
+
+// Position is where consumption of the partition stands: nextOffset, or the end of
+// what was skipped there on purpose.
+func (p *Partition) Position() int64 {
+	at := p.NextOffset
+	for _, h := range p.Holes {
+		if h.From <= at && at < h.To {
+			at = h.To
+		}
+	}
+	return at
+}
+
+// skipTo makes the holes past nextOffset those that there are if nothing below
+// from is read. p must be a clone.
+func (p *Partition) skipTo(from int64, why string) {
+	p.Holes = slices.DeleteFunc(p.Holes, func(h Hole) bool { return h.From >= from })
+	for i := range p.Holes {
+		p.Holes[i].To = min(p.Holes[i].To, from)
+	}
+	if at := p.Position(); at < from {
+		p.Holes = append(p.Holes, Hole{From: at, To: from, Why: why})
 	}
 }
 

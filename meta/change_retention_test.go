@@ -166,7 +166,7 @@ func TestAHoleAfterTheLastThatExpires(t *testing.T) {
 	a.Do(t, meta.PauseTable(a.k.Table, meta.Pause{}))
 	a.Do(t, meta.RequestEnd(a.k.Table, nil, meta.EndPause, uuid.UUID{}))
 	a.Do(t, meta.ClearEndRequested(a.k.Segment(4), false))
-	a.Do(t, meta.ResumeTable(a.k.Table))
+	a.Do(t, meta.ResumeTable(a.k.Table, meta.FromLastConsumed))
 	a.Do(t, meta.ResumePartition(a.k, 100, "not wanted"))
 	a.Do(t, meta.ExpireSegments(a.k, 4, a.Now+age.Milliseconds(), metatest.ObjectKey))
 	if got := a.seqs(); !slices.Equal(got, []int64{5}) {

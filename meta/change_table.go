@@ -3,6 +3,7 @@ package meta
 import (
 	"errors"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -13,6 +14,9 @@ import (
 func CreateTable(cfg *Config, id uuid.UUID) Func {
 	return func(im *Image, now int64) (Change, error) {
 		if t := im.TableByName(cfg.Name); t != nil {
+			if t.State == TableDeleting {
+				return refuse(CodeTableExists, "table %q is being deleted; its name is free once it is gone", t.Name)
+			}
 			return refuse(CodeTableExists, "there is a table %q, and names are unique ignoring case", t.Name)
 		}
 		if err := cfg.Validate(); err != nil {
@@ -68,7 +72,7 @@ func SetTableError(id uuid.UUID, text string) Func {
 }
 
 // UpdateTableConfig gives the table a new version of its configuration, for its
-// segments from the next ones on. The name cannot change.
+// segments from the next ones on. The name cannot change, nor the stream.
 func UpdateTableConfig(id uuid.UUID, cfg *Config) Func {
 	return func(im *Image, now int64) (Change, error) {
 		t := im.Table(id)
@@ -79,6 +83,9 @@ func UpdateTableConfig(id uuid.UUID, cfg *Config) Func {
 			return refuse(CodeTableDeleting, "table %q is being deleted", t.Name)
 		case cfg.Name != t.Name:
 			return refuse(CodeInvalidConfig, "name: the table is called %q, and cannot become %q", t.Name, cfg.Name)
+		}
+		if old := im.CurrentConfig(id).Stream; old != cfg.Stream {
+			return refuse(CodeInvalidConfig, "stream: the offsets of %s %q mean nothing in another stream: make another table of it", old.Type, old.Path)
 		}
 		if err := cfg.Validate(); err != nil {
 			return refuse(CodeInvalidConfig, "%v", err)
@@ -113,45 +120,6 @@ func PruneTableConfigs(id uuid.UUID) Func {
 	}
 }
 
-// PauseTable lets no successor follow the table's IN_PROGRESS segments. To end
-// those, RequestEnd.
-func PauseTable(id uuid.UUID, why Pause) Func {
-	why = Pause{Reason: plain(why.Reason), By: plain(why.By)}
-	return func(im *Image, now int64) (Change, error) {
-		t := im.Table(id)
-		switch {
-		case t == nil:
-			return refuse(CodeUnknownTable, "no table %s", id)
-		case t.State == TablePaused:
-			return Change{}, nil
-		case t.State != TableActive:
-			return refuse(CodeTableNotActive, "table %q is %s", t.Name, t.State)
-		}
-		t = t.Clone()
-		t.State, t.Pause = TablePaused, &why
-		return upserts(t)
-	}
-}
-
-// ResumeTable lets the table's partitions consume again. Each that is PAUSED
-// needs ResumePartition.
-func ResumeTable(id uuid.UUID) Func {
-	return func(im *Image, now int64) (Change, error) {
-		t := im.Table(id)
-		switch {
-		case t == nil:
-			return refuse(CodeUnknownTable, "no table %s", id)
-		case t.State == TableActive:
-			return Change{}, nil
-		case t.State != TablePaused:
-			return refuse(CodeTableNotActive, "table %q is %s", t.Name, t.State)
-		}
-		t = t.Clone()
-		t.State, t.Pause = TableActive, nil
-		return upserts(t)
-	}
-}
-
 func upserts(records ...Record) (Change, error) { return Change{Upserts: records}, nil }
 
 // sized is upserts of records with text from outside: refused here if they
@@ -173,14 +141,21 @@ func sized(records ...Record) (Change, error) {
 // maxText bounds the text that records keep of errors and reasons, in bytes.
 const maxText = 1 << 10
 
-// plain makes text from outside fit for a record: UTF-8, and at most maxText.
+// plain makes text from outside fit for a record: UTF-8 without control characters, of
+// at most maxText. JSON needs no more than two bytes for one of it then.
 func plain(text string) string {
-	if len(text) > maxText {
-		cut := maxText - len("…")
-		for cut > 0 && !utf8.RuneStart(text[cut]) {
-			cut--
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
 		}
-		text = text[:cut] + "…"
+		return r
+	}, strings.ToValidUTF8(text, "�"))
+	if len(text) <= maxText {
+		return text
 	}
-	return strings.ToValidUTF8(text, "�")
+	cut := maxText - len("…")
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
 }

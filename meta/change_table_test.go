@@ -45,7 +45,7 @@ func TestTheLifeOfATable(t *testing.T) {
 	if p := l.Image.Table(id).Pause; p == nil || p.By != "me" {
 		t.Errorf("got %+v", p)
 	}
-	l.Do(t, meta.ResumeTable(id))
+	l.Do(t, meta.ResumeTable(id, meta.FromLastConsumed))
 	if table := l.Image.Table(id); table.State != meta.TableActive || table.Pause != nil {
 		t.Errorf("got %+v", table)
 	}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -30,8 +31,9 @@ var ErrMalformed = errors.New("malformed")
 // tags, no doubled or unknown keys. A key unknown here comes from a newer
 // writer, and dropping what it says would lose it for good.
 var (
-	cborEnc = must(encOptions().EncMode())
-	cborDec = must(cbor.DecOptions{
+	cborEnc   = must(encOptions().EncMode())
+	cborEncTo = must(encOptions().UserBufferEncMode())
+	cborDec   = must(cbor.DecOptions{
 		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
 		IndefLength:       cbor.IndefLengthForbidden,
 		TagsMd:            cbor.TagsForbidden,
@@ -75,12 +77,36 @@ func EncodeRecord(r Record) ([]byte, error) {
 	return data, nil
 }
 
+// AppendRecord appends the encoding of a record to dst, as EncodeRecord returns it. It
+// does not read it back, and is for records of an image: they have been in a batch, which
+// was encoded or decoded.
+func AppendRecord(dst []byte, r Record) ([]byte, error) {
+	buf := bytes.NewBuffer(dst)
+	if err := cborEncTo.MarshalToBuffer(r, buf); err != nil {
+		return dst, fmt.Errorf("meta: encode %s: %w", r.Key(), err)
+	}
+	if n := buf.Len() - len(dst); n > MaxRecordSize {
+		return dst, &RecordTooLargeError{Key: r.Key(), Size: n}
+	}
+	return buf.Bytes(), nil
+}
+
 // DecodeRecord reads what EncodeRecord wrote. The result shares no memory with
 // data.
 func DecodeRecord(k Kind, data []byte) (Record, error) {
 	if len(data) > MaxRecordSize {
 		return nil, fmt.Errorf("meta: %s record of %d bytes: %w", k, len(data), ErrMalformed)
 	}
+	if k == KindSegment {
+		if s := decodeSegment(data); s != nil {
+			return s, nil
+		}
+	}
+	return decodeRecord(k, data)
+}
+
+// decodeRecord is the general decoder.
+func decodeRecord(k Kind, data []byte) (Record, error) {
 	r := newRecord(k)
 	if r == nil {
 		return nil, fmt.Errorf("meta: record of unknown %s: %w", k, ErrMalformed)

@@ -36,6 +36,9 @@ func TestARecordSurvivesJSONAndThenCBOR(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if appended, err := meta.AppendRecord([]byte("x"), fromJSON); err != nil || string(appended) != "x"+string(data) {
+			t.Fatalf("%v\nappended %x\nencoded    %x", err, appended, data)
+		}
 		back, err := meta.DecodeRecord(kind, data)
 		if err != nil {
 			t.Fatal(err)
@@ -67,6 +70,10 @@ func TestABatchSurvivesItsEncoding(t *testing.T) {
 		again, err := meta.EncodeBatch(back)
 		if err != nil || !bytes.Equal(again, data) {
 			t.Fatalf("the encoding is not deterministic: %v\n%x\n%x", err, data, again)
+		}
+		want := &meta.Batch{Offset: b.Offset, Epoch: b.Epoch, Term: b.Term, Time: b.Time}
+		if head, err := meta.DecodeBatchHead(data); err != nil || !reflect.DeepEqual(head, want) {
+			t.Fatalf("%v: its head is %+v, want %+v", err, head, want)
 		}
 	})
 }
@@ -208,6 +215,10 @@ func FuzzDecodeBatch(f *testing.F) {
 		again, err := meta.DecodeBatch(encoded)
 		if err != nil || !reflect.DeepEqual(again, b) {
 			t.Fatalf("%v\n%+v\n%+v", err, again, b)
+		}
+		head, err := meta.DecodeBatchHead(data)
+		if err != nil || head.Offset != b.Offset || head.Epoch != b.Epoch || head.Term != b.Term || head.Time != b.Time {
+			t.Fatalf("%v: its head is %+v\n%+v", err, head, b)
 		}
 		_, _ = meta.Empty().Apply(b) // no panic, whatever it says
 	})

@@ -19,6 +19,10 @@ type Config struct {
 	Retention   RetentionConfig  `json:"retention" cbor:"9,keyasint"`
 }
 
+// MaxReplication bounds the replicas of a partition: their ids are in its record, and
+// in those of its segments.
+const MaxReplication = 10
+
 // StreamConfig says where the rows come from.
 type StreamConfig struct {
 	Type string `json:"type" cbor:"1,keyasint"` // files

@@ -41,7 +41,8 @@ type PartitionCoverage struct {
 // Complete reports whether each offset from FirstRetained to StreamEnd is in
 // exactly one committed segment, recorded holes apart.
 func (c *PartitionCoverage) Complete() bool {
-	return len(c.Gaps) == 0 && len(c.Overlaps) == 0 && len(c.Lost) == 0 && c.NextOffset == c.StreamEnd
+	stands := Partition{NextOffset: c.NextOffset, Holes: c.Holes}
+	return len(c.Gaps) == 0 && len(c.Overlaps) == 0 && len(c.Lost) == 0 && stands.Position() == c.StreamEnd
 }
 
 // TableCoverage is the coverage proof of a table: every partition that the

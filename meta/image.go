@@ -200,6 +200,11 @@ func (im *Image) Tombstone(k SegmentKey) *Tombstone { return im.tombstones.get(k
 // Tombstones yields all tombstones by key.
 func (im *Image) Tombstones() iter.Seq[*Tombstone] { return values(im.tombstones.all()) }
 
+// TombstonesFrom is Tombstones from a key on, the key included.
+func (im *Image) TombstonesFrom(k SegmentKey) iter.Seq[*Tombstone] {
+	return values(im.tombstones.from(k))
+}
+
 // Node returns the record of a node, or nil.
 func (im *Image) Node(id string) *Node { return im.nodes.get(id) }
 
@@ -211,6 +216,9 @@ func (im *Image) Job(id uuid.UUID) *Job { return im.jobs.get(id) }
 
 // Jobs yields the jobs by id.
 func (im *Image) Jobs() iter.Seq[*Job] { return values(im.jobs.all()) }
+
+// JobsFrom is Jobs from an id on, the id included.
+func (im *Image) JobsFrom(id uuid.UUID) iter.Seq[*Job] { return values(im.jobs.from(id)) }
 
 // Lookup returns the record with the key, nil (and no typed nil) if there is
 // none.

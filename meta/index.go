@@ -2,7 +2,6 @@ package meta
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -115,44 +114,71 @@ func (s *Segment) DeepStoreVerified() bool {
 	return slices.ContainsFunc(s.Locations, func(l Location) bool { return l.URI != "" && l.Verified })
 }
 
-// names returns the nodes among the segment's replicas and locations.
-func (s *Segment) names() map[string]struct{} {
-	m := make(map[string]struct{}, len(s.Replicas)+len(s.Locations))
+// appendNames appends the nodes among the segment's replicas and locations that are not
+// in names already.
+func (s *Segment) appendNames(names []string) []string {
+	add := func(node string) {
+		if !slices.Contains(names, node) {
+			names = append(names, node)
+		}
+	}
 	for _, n := range s.Replicas {
-		m[n] = struct{}{}
+		add(n)
 	}
 	for _, l := range s.Locations {
 		if l.URI == "" {
-			m[l.Node] = struct{}{}
+			add(l.Node)
 		}
 	}
-	return m
+	return names
 }
 
 // reindexSegment replaces old by new in the index; either is nil when the
 // segment is created or removed.
 func (d *derivation) reindexSegment(old, new *Segment) {
 	either := old
-	var names, all map[string]struct{}
+	var buf [namesUsual]string
+	all := buf[:0]
 	if new != nil {
 		either = new
-		names = new.names()
+		all = new.appendNames(all)
 	}
+	named := len(all) // by new
 	if old != nil {
-		all = old.names()
-		maps.Copy(all, names)
-	} else {
-		all = names
+		all = old.appendNames(all)
 	}
-	for node := range all { // each has its own sets: the order does not matter
-		_, naming := names[node]
-		consuming := new != nil && new.Status == SegmentInProgress && slices.Contains(new.Replicas, node)
+	for i, node := range all {
 		sets := d.nodeSets(node)
-		sets.naming.keep(either, naming)
-		sets.consuming.keep(either, consuming)
+		sets.naming.keep(either, i < named)
+		sets.consuming.keep(either, new != nil && new.isConsuming(node))
 	}
-	d.im.awaiting.keep(either, new != nil && new.Status == SegmentDone && !new.DeepStoreVerified())
+	d.im.awaiting.keep(either, new != nil && new.isAwaiting())
 }
+
+// namesUsual is how many nodes a segment names without an allocation.
+const namesUsual = 2 * MaxReplication
+
+// indexSegment takes a segment into the index that is not in it. It costs little if no
+// later one is.
+func (d *derivation) indexSegment(s *Segment) {
+	var buf [namesUsual]string
+	for _, node := range s.appendNames(buf[:0]) {
+		sets := d.nodeSets(node)
+		sets.naming.tree.Load(s)
+		if s.isConsuming(node) {
+			sets.consuming.tree.Load(s)
+		}
+	}
+	if s.isAwaiting() {
+		d.im.awaiting.tree.Load(s)
+	}
+}
+
+func (s *Segment) isConsuming(node string) bool {
+	return s.Status == SegmentInProgress && slices.Contains(s.Replicas, node)
+}
+
+func (s *Segment) isAwaiting() bool { return s.Status == SegmentDone && !s.DeepStoreVerified() }
 
 // nodeSets returns the node's sets for writing: copies, made once per
 // derivation.

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/google/uuid"
 )
@@ -49,11 +50,11 @@ func CheckInvariants(im *Image) []Violation {
 		}
 		found = append(found, im.checkPartition(p)...)
 	}
-	for _, s := range im.segments.all() {
+	for s, next := range im.segmentPairs() {
 		if im.Partition(s.Table, s.Partition) == nil {
 			found = append(found, violation("structure", s.Key(), "of a partition that does not exist"))
 		}
-		found = append(found, im.checkSegment(s)...)
+		found = append(found, im.checkSegment(s, next)...)
 	}
 	for t := range im.Tombstones() {
 		if im.Segment(t.SegmentKey()) != nil {
@@ -116,8 +117,29 @@ func (im *Image) checkPartition(p *Partition) (found []Violation) {
 	return found
 }
 
-// checkSegment checks the segment, and that its successor continues it.
-func (im *Image) checkSegment(s *Segment) (found []Violation) {
+// segmentPairs yields every segment with the one that follows in its partition, nil for
+// the last.
+func (im *Image) segmentPairs() iter.Seq2[*Segment, *Segment] {
+	return func(yield func(s, next *Segment) bool) {
+		var s *Segment
+		for k, next := range im.segments.all() {
+			following := next
+			if s != nil && s.SegmentKey().PartitionKey() != k.PartitionKey() {
+				following = nil
+			}
+			if s != nil && !yield(s, following) {
+				return
+			}
+			s = next
+		}
+		if s != nil {
+			yield(s, nil)
+		}
+	}
+}
+
+// checkSegment checks the segment, and that its successor, nil for none, continues it.
+func (im *Image) checkSegment(s, next *Segment) (found []Violation) {
 	fault := func(rule, format string, args ...any) {
 		found = append(found, violation(rule, s.Key(), format, args...))
 	}
@@ -140,7 +162,6 @@ func (im *Image) checkSegment(s *Segment) (found []Violation) {
 		fault("structure", "exists beside its tombstone")
 	}
 	p := im.partitions.get(s.SegmentKey().PartitionKey())
-	next := im.after(s.SegmentKey())
 	if p == nil || im.deleting(s.Table) {
 		return found
 	}

@@ -86,8 +86,8 @@ func (c *Config) faults() config.Faults {
 		faults.Addf("format."+field, value, format, args...)
 	})
 	switch {
-	case c.Replication < 1:
-		faults.Addf("replication", c.Replication, "must be 1 or more")
+	case c.Replication < 1 || c.Replication > MaxReplication:
+		faults.Addf("replication", c.Replication, "must be 1 to %d", MaxReplication)
 	case c.Replication == 1 && c.DeepStore == nil:
 		faults.Addf("replication", c.Replication, "must be 2 or more without a deepStore: one copy on one node is no durability")
 	}

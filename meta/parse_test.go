@@ -134,6 +134,7 @@ func TestEachRuleOfAConfig(t *testing.T) {
 		"completion: {holdTime: 0s}":                      "completion.holdTime",
 		"completion: {holdTime: 9ms}":                     "completion.holdTime",
 		"completion: {holdTime: 25h}":                     "completion.holdTime",
+		"replication: 11":                                 "replication",
 		"completion: {commitTimeout: 999ms}":              "completion.commitTimeout",
 		"completion: {commitTimeout: 2562047h}":           "completion.commitTimeout",
 		"completion: {commitTimeout: 0s}":                 "completion.commitTimeout",
@@ -172,7 +173,7 @@ func TestEachRuleOfAConfig(t *testing.T) {
 func TestGoodConfigs(t *testing.T) {
 	for _, line := range []string{
 		"name: a", "name: A.b-c_d", "stream: {type: files, path: a/b c/d}",
-		"replication: 1\ndeepStore: {uri: 'file:///b'}", "replication: 99",
+		"replication: 1\ndeepStore: {uri: 'file:///b'}", "replication: 10",
 		"deepStore: {uri: 'file:///b/c/'}", "deepStore: {uri: 's3://bucket'}", "deepStore: {uri: 's3://bucket/p/'}",
 		"deepStore:", "format: {type: json}", "segment: {compression: none, maxBytes: 1}", "download: peersFirst",
 	} {

@@ -51,7 +51,29 @@ type Table struct {
 	CreatedAt     int64  `json:"createdAt" cbor:"6,keyasint"`
 	// LastError is why the last step towards ACTIVE failed, empty when none did.
 	LastError string `json:"lastError,omitempty" cbor:"7,keyasint,omitempty"`
+	// ConsumeFrom is where the partitions that are still PAUSED go on, set by the
+	// resume; empty is lastConsumed.
+	ConsumeFrom ConsumeFrom `json:"consumeFrom,omitempty" cbor:"8,keyasint,omitempty"`
 }
+
+// ConsumeFrom is where the partitions of a table that is resumed go on. None goes
+// back: all of them mean at least where the partition stands (Partition.Position).
+type ConsumeFrom string
+
+// The places where consumption goes on.
+const (
+	FromLastConsumed ConsumeFrom = ""         // "lastConsumed" in the API
+	FromSmallest     ConsumeFrom = "smallest" // the earliest offset that the stream still has
+	FromLargest      ConsumeFrom = "largest"  // the end of the stream: what waits there is skipped
+)
+
+// The reasons of a pause. Only those that follow from a shortage may be lifted by
+// anybody but a person.
+const (
+	PauseAdministrative = "administrative"
+	PauseDiskFull       = "diskFull"
+	PauseQuota          = "quota"
+)
 
 // Pause is the reason of a pause (administrative, diskFull, quota) and who asked.
 type Pause struct {
@@ -197,6 +219,9 @@ type Tombstone struct {
 	DeepStoreKeys []string  `json:"deepStoreKeys,omitempty" cbor:"4,keyasint,omitempty"`
 	DeletedAt     int64     `json:"deletedAt" cbor:"5,keyasint"`
 	Expired       bool      `json:"expired,omitzero" cbor:"6,keyasint,omitempty"`
+	// Store is the URI of the deep store that has the keys, once no configuration
+	// says so any more: that of a table that was deleted. Empty: the table's.
+	Store string `json:"store,omitempty" cbor:"7,keyasint,omitempty"`
 }
 
 // NodeState is whether a node is counted on.

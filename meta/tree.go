@@ -37,6 +37,13 @@ func (t keyed[K, V]) get(k K) V {
 
 func (t keyed[K, V]) set(k K, v V) { t.tree.Set(entry[K, V]{key: k, value: v}) }
 
+// load is set, faster if k comes after all keys that are there, and reports whether it has
+// replaced a value.
+func (t keyed[K, V]) load(k K, v V) (replaced bool) {
+	_, replaced = t.tree.Load(entry[K, V]{key: k, value: v})
+	return replaced
+}
+
 func (t keyed[K, V]) delete(k K) bool {
 	_, ok := t.tree.Delete(entry[K, V]{key: k})
 	return ok

@@ -33,6 +33,20 @@ func ClaimEpoch(fsys vfs.FS, last int64) (int64, error) {
 	return claimed + 1, nil
 }
 
+// RaiseEpoch makes EpochFile say that every epoch up to last was claimed. Whoever
+// writes a data directory from elsewhere does it last, because a log that is missing
+// beside the file is refused, and one without it can still be written again.
+func RaiseEpoch(fsys vfs.FS, last int64) error {
+	claimed, err := readEpoch(fsys)
+	if err != nil || claimed >= last {
+		return err
+	}
+	if err := vfs.WriteFile(fsys, EpochFile, encodeEpoch(last)); err != nil {
+		return fmt.Errorf("metalog: raise the epoch to %d: %w", last, err)
+	}
+	return nil
+}
+
 // readEpoch returns 0 when there is no file yet.
 func readEpoch(fsys vfs.FS) (int64, error) {
 	const sizeMax = 100 // bytes; the longest line is 45

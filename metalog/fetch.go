@@ -2,6 +2,7 @@ package metalog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -74,7 +75,8 @@ const (
 	AnswerBroken                      // the log starts past 0 and there is no snapshot
 )
 
-// Answer is what a fetch is answered, by the row of METALOG §3 that matched first.
+// Answer is what a fetch is answered, by the row of METALOG §3 that matched first; 0 is no
+// row of it.
 type Answer struct {
 	Kind      AnswerKind
 	Row       int
@@ -111,6 +113,22 @@ func Decide(ask Position, st FetchState) Answer {
 		return Answer{Kind: AnswerDiverging, Row: 6, Diverging: Diverging{Epoch: own.Epoch, EndOffset: own.End}}
 	}
 	return Answer{Kind: AnswerFrames, Row: 7}
+}
+
+// Answer is Decide with the frames, if it is they that are answered. Where the log here is
+// damaged the latest snapshot is answered if it holds what is there, as if the log began
+// after it; the error comes all the same. Else a follower that was behind would not get on
+// before the log is trimmed so far.
+func (l *Log) Answer(ask Position, maxBytes int, st FetchState) (Answer, []byte, error) {
+	a := Decide(ask, st)
+	if a.Kind != AnswerFrames {
+		return a, nil, nil
+	}
+	frames, err := l.Read(ask.Offset, maxBytes)
+	if errors.As(err, new(*CorruptionError)) && st.Latest != nil && st.Latest.EndOffset > ask.Offset {
+		a = snapshotAnswer(0, st.Latest)
+	}
+	return a, frames, err
 }
 
 func snapshotAnswer(row int, latest *SnapshotRef) Answer {

@@ -3,16 +3,10 @@ package metalog
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand"
-	"mime"
-	"net/http"
 	"path"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,27 +18,35 @@ import (
 	"github.com/shoalstore/shoal/meta"
 )
 
-const (
-	// fetchIdle is how long a leader may send nothing beyond the poll it was
-	// granted; bytes that arrive start it anew.
-	fetchIdle = 10 * time.Second
-	// fetchPath is where a controller serves its log.
-	fetchPath = "/metadata/log"
-)
-
 // FollowerConfig is what a Follower needs. Zero values of the optional fields mean
 // their defaults.
 type FollowerConfig struct {
 	FS  vfs.FS
 	Dir string // of the cache, below FS
+	// Cache, if set, is the cache with Image, what it holds, instead of what is in Dir.
+	// It stays its owner's, who closes it.
+	Cache *Log
+	Image *meta.Image
+	// Snapshots are beside Cache, if that is set. SnapshotsDir is where they are below FS
+	// otherwise; empty: there are none, and the cache has the log from its beginning.
+	Snapshots    *Snapshots
+	SnapshotsDir string
+	// FetchSnapshot brings a snapshot into the Snapshots and returns its image, verified;
+	// ErrSnapshotNotFound says that nobody has it any more. What it has brought before it
+	// failed, it continues when it is called for the same one again. Nil: a leader that no
+	// longer has what comes next is not followed.
+	FetchSnapshot func(ctx context.Context, leader LeaderRef, ref SnapshotRef) (*meta.Image, error)
+	// Cut, if set, is told of each image that the log asks for a snapshot of. It must not
+	// block.
+	Cut func(im *meta.Image)
 	// Cluster is the id that the log must have; zero: that of the first batch.
 	Cluster uuid.UUID
 	// Find asks around for the leader. It is called again after whatever went
 	// wrong, with back-off in between.
 	Find func(ctx context.Context) (LeaderRef, error)
 	// Deliver gets each new image and the keys that its batches touched since the
-	// last one, in order, from the goroutine of Run, which waits for it. The first
-	// call of a Run has nil keys and means everything.
+	// last one, in order, from the goroutine of Run, which waits for it. Nil keys mean
+	// everything: at the first call of a Run, and when a snapshot has replaced the image.
 	Deliver func(im *meta.Image, touched []meta.Key)
 	Rand    *rand.Rand // of the back-off; Run's own
 	Client  *httpx.Client
@@ -66,10 +68,14 @@ type Follower struct {
 	log     zerolog.Logger
 	metrics *Metrics
 	cache   *Log
-	opened  time.Time // the machine's time counts from here
+	snaps   *Snapshots // nil without
+	opened  time.Time  // the machine's time counts from here
+
+	noDownloads bool // Run's: nothing is left of a download of a snapshot
 
 	mu      sync.Mutex
-	machine *FollowerMachine // guarded by mu, stepped only by Run
+	machine *FollowerMachine        // guarded by mu, stepped only by Run
+	newer   context.CancelCauseFunc // guarded by mu: ends a wait for an older leader, or the pause after one
 }
 
 // OpenFollower opens the cache in cfg.Dir and loads its image. A cache that is
@@ -80,13 +86,9 @@ func OpenFollower(cfg FollowerConfig) (*Follower, error) {
 		cfg.Metrics = NewMetrics(nil)
 	}
 	f := &Follower{cfg: cfg, metrics: cfg.Metrics, opened: time.Now(), log: cfg.Logger.With().Str("component", "follower").Logger()}
-	cache, im, err := f.openCache()
-	if err != nil && worthless(err) {
-		f.log.Error().Err(err).Str("dir", cfg.Dir).Msg("the cache of the metadata log is set aside; fetching all of it again")
-		if err := f.setAside(); err != nil {
-			return nil, err
-		}
-		cache, im, err = f.openCache()
+	cache, im, err := cfg.Cache, cfg.Image, error(nil)
+	if f.snaps = cfg.Snapshots; cache == nil {
+		cache, im, err = f.openOrSetAside()
 	}
 	if err != nil {
 		return nil, err
@@ -101,7 +103,38 @@ func OpenFollower(cfg FollowerConfig) (*Follower, error) {
 		BackOffMax: cmp.Or(cfg.BackOffMax, 5*time.Second),
 	}
 	f.machine = NewFollowerMachine(timing, cfg.Rand, cfg.Cluster, cache.Position(), im)
+	if cfg.FetchSnapshot != nil {
+		f.machine.FetchesSnapshots()
+	}
 	return f, nil
+}
+
+// OpenCache opens a cache and the snapshots beside it as OpenFollower does, for whoever
+// follows by a FollowerMachine of his own. Of the configuration it takes FS, the
+// directories, FileBytes, Logger and Metrics. Who opened the cache closes it.
+func OpenCache(cfg FollowerConfig) (*Log, *Snapshots, *meta.Image, error) {
+	f := &Follower{cfg: cfg, metrics: cfg.Metrics, log: cfg.Logger.With().Str("component", "follower").Logger()}
+	cache, im, err := f.openOrSetAside()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return cache, f.snaps, im, nil
+}
+
+// openOrSetAside opens the cache. What cannot be used is set aside: first the log, as
+// the newest snapshot may do without it, and if that does not help, the snapshots.
+func (f *Follower) openOrSetAside() (cache *Log, im *meta.Image, err error) {
+	for _, dir := range []string{f.cfg.Dir, f.cfg.SnapshotsDir, ""} {
+		cache, im, err = f.openCache()
+		if err == nil || dir == "" || !worthless(err) {
+			break
+		}
+		f.log.Error().Err(err).Str("dir", dir).Msg("the cache of the metadata log is set aside; fetching what is missing again")
+		if err := f.setAside(dir); err != nil {
+			return nil, nil, err
+		}
+	}
+	return cache, im, err
 }
 
 func (f *Follower) openCache() (*Log, *meta.Image, error) {
@@ -109,12 +142,32 @@ func (f *Follower) openCache() (*Log, *meta.Image, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	im, err := Replay(l, meta.Empty())
+	im, err := f.recover(l)
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
 	return l, im, nil
 }
+
+// recover returns the image at the end of the cache.
+func (f *Follower) recover(l *Log) (*meta.Image, error) {
+	if f.cfg.SnapshotsDir == "" {
+		return Replay(l, meta.Empty())
+	}
+	snaps, err := OpenSnapshots(f.cfg.FS, f.cfg.SnapshotsDir, f.cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	f.snaps = snaps
+	return Recover(l, snaps, f.cfg.Logger)
+}
+
+// Log is the cache. It is the follower's to write to; trimming it is whoever keeps the
+// Snapshots'.
+func (f *Follower) Log() *Log { return f.cache }
+
+// Snapshots are those beside the cache, nil if there are none.
+func (f *Follower) Snapshots() *Snapshots { return f.snaps }
 
 // worthless tells a cache that cannot be used from a disk that cannot be read.
 func worthless(err error) bool {
@@ -129,16 +182,16 @@ func worthless(err error) bool {
 }
 
 // setAside keeps what is left for whoever wants to know what happened; one is enough.
-func (f *Follower) setAside() error {
-	aside := f.cfg.Dir + ".corrupt"
+func (f *Follower) setAside(dir string) error {
+	aside := dir + ".corrupt"
 	if err := f.cfg.FS.RemoveAll(aside); err != nil {
-		return fmt.Errorf("metalog: set aside %s: %w", f.cfg.Dir, err)
+		return fmt.Errorf("metalog: set aside %s: %w", dir, err)
 	}
-	if err := f.cfg.FS.Rename(f.cfg.Dir, aside); err != nil {
-		return fmt.Errorf("metalog: set aside %s: %w", f.cfg.Dir, err)
+	if err := f.cfg.FS.Rename(dir, aside); err != nil {
+		return fmt.Errorf("metalog: set aside %s: %w", dir, err)
 	}
-	if err := f.cfg.FS.SyncDir(path.Dir(f.cfg.Dir)); err != nil {
-		return fmt.Errorf("metalog: set aside %s: %w", f.cfg.Dir, err)
+	if err := f.cfg.FS.SyncDir(path.Dir(dir)); err != nil {
+		return fmt.Errorf("metalog: set aside %s: %w", dir, err)
 	}
 	return nil
 }
@@ -164,8 +217,14 @@ func (f *Follower) Run(ctx context.Context) error {
 	f.cfg.Deliver(f.Image(), nil)
 	for ev := FollowEvent(FollowStart{}); ; {
 		for _, a := range f.step(ev) {
-			if d, ok := a.(DeliverImage); ok {
-				f.cfg.Deliver(d.Image, d.Touched)
+			switch a := a.(type) {
+			case DeliverImage:
+				f.cfg.Deliver(a.Image, a.Touched)
+				continue
+			case CutSnapshot:
+				if f.cfg.Cut != nil {
+					f.cfg.Cut(a.Image)
+				}
 				continue
 			}
 			var err error
@@ -177,6 +236,35 @@ func (f *Follower) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// LeaderHeard says that somebody else leads by now, as whoever asked another
+// controller has heard: a wait for the leader of an earlier epoch, which may be frozen
+// or cut off, ends.
+func (f *Follower) LeaderHeard(epoch int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if epoch > f.machine.Status().Leader.Epoch && f.newer != nil {
+		f.newer(errNewerEpoch)
+	}
+}
+
+var errNewerEpoch = errors.New("another controller leads by now")
+
+// untilNewer is ctx until LeaderHeard ends it; over must be called.
+func (f *Follower) untilNewer(ctx context.Context) (until context.Context, over func()) {
+	until, cancel := context.WithCancelCause(ctx)
+	f.setNewer(cancel)
+	return until, func() {
+		f.setNewer(nil)
+		cancel(nil)
+	}
+}
+
+func (f *Follower) setNewer(cancel context.CancelCauseFunc) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.newer = cancel
 }
 
 // step steps the machine and reports a change of its state.
@@ -217,11 +305,26 @@ func (f *Follower) perform(ctx context.Context, a FollowAction) (FollowEvent, er
 		return f.fetch(ctx, a), nil
 	case StoreEntries:
 		err := f.cache.AppendEntries(ctx, a.Entries)
+		if err == nil {
+			f.dropDownloads()
+		}
 		return Stored{err}, fatal(err)
 	case TruncateLog:
 		err := f.cache.Truncate(a.To)
 		return Truncated{a.To, err}, fatal(err)
+	case FetchSnapshot:
+		f.noDownloads = false
+		im, err := f.cfg.FetchSnapshot(ctx, a.Leader, a.Snapshot)
+		if vfs.IsSyncError(err) {
+			return nil, err // nobody knows what the disk holds
+		}
+		return SnapshotFetched{Image: im, Err: err}, nil
+	case ResetLog:
+		err := f.cache.Reset(a.To)
+		return LogReset{err}, fatal(err)
 	case WaitUntil:
+		ctx, over := f.untilNewer(ctx)
+		defer over()
 		timer := time.NewTimer(a.At - time.Since(f.opened))
 		defer timer.Stop()
 		select {
@@ -231,6 +334,37 @@ func (f *Follower) perform(ctx context.Context, a FollowAction) (FollowEvent, er
 		return FollowTick{}, nil
 	}
 	panic(fmt.Sprintf("metalog: follower cannot do a %T", a))
+}
+
+// dropDownloads lets go of a snapshot that is half here, once the log goes on without it.
+func (f *Follower) dropDownloads() {
+	if f.snaps == nil || f.noDownloads {
+		return
+	}
+	if _, err := f.snaps.DropDownloads(""); err != nil {
+		f.log.Warn().Err(err).Msg("what is left of the download of a snapshot stays for now")
+		return
+	}
+	f.noDownloads = true
+}
+
+// Read returns frames of the cache from an offset on, as Log.Read does, but only of what
+// is committed; and where that ends, where there is no frame.
+func (f *Follower) Read(offset int64, maxBytes int) (frames []byte, end int64, err error) {
+	end = f.Image().Next()
+	if offset == end {
+		return nil, end, nil
+	}
+	if frames, err = f.cache.Read(offset, maxBytes); err != nil {
+		return nil, end, err
+	}
+	rest := frames
+	for at := offset; at < end && len(rest) > 0; at++ {
+		if _, rest, err = NextFrame(rest); err != nil {
+			return nil, end, fmt.Errorf("metalog: read: %w", err)
+		}
+	}
+	return frames[:len(frames)-len(rest)], end, nil
 }
 
 // fatal is err if the cache's state is unknown.
@@ -243,13 +377,18 @@ func fatal(err error) error {
 
 // fetch asks the leader once.
 func (f *Follower) fetch(ctx context.Context, a FetchLog) FollowEvent {
-	answer, err := f.get(ctx, a)
+	ctx, over := f.untilNewer(ctx)
+	defer over()
+	answer, err := Fetch(ctx, f.cfg.Client, a)
 	if err == nil {
 		f.metrics.fetches.WithLabelValues(answer.kind()).Inc()
 		return Fetched{answer}
 	}
 	f.metrics.fetches.WithLabelValues("failed").Inc()
 	failed := FetchFailed{Err: err}
+	if errors.Is(context.Cause(ctx), errNewerEpoch) {
+		failed.Code = CodeNotLeader
+	}
 	if e := (*httpx.Error)(nil); errors.As(err, &e) {
 		failed.Code = e.Code
 	}
@@ -268,84 +407,10 @@ func (a *FetchAnswer) kind() string {
 	return "frames"
 }
 
-func (f *Follower) get(ctx context.Context, a FetchLog) (FetchAnswer, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	idle := time.AfterFunc(a.Query.MaxWait+fetchIdle, func() { cancel(errIdle) })
-	defer idle.Stop()
-	url := strings.TrimSuffix(a.URL, "/") + fetchPath + "?" + a.Query.values().Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return FetchAnswer{}, fmt.Errorf("metalog: fetch: %w", err)
-	}
-	res, err := f.cfg.Client.Do(req)
-	if err != nil {
-		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: %w", a.URL, err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(&progressReader{res.Body, idle}, answerBytesMax+1))
-	if err != nil {
-		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: %w", a.URL, cmp.Or(context.Cause(ctx), err))
-	}
-	if len(body) > answerBytesMax {
-		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: the answer is larger than %d bytes", a.URL, answerBytesMax)
-	}
-	answer, err := parseAnswer(a.URL, res.Header, body)
-	if err != nil {
-		return FetchAnswer{}, fmt.Errorf("metalog: fetch from %s: %w", a.URL, err)
-	}
-	return answer, nil
-}
-
-// answerBytesMax is the most that a leader may send: what is asked for at most, or
-// one frame.
-const answerBytesMax = fetchBytesMax + MaxFramePayload + frameOverhead
-
-var errIdle = errors.New("nothing came for too long")
-
-// progressReader starts the idle timer anew with whatever arrives.
-type progressReader struct {
-	r    io.Reader
-	idle *time.Timer
-}
-
-func (p *progressReader) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
-	if n > 0 {
-		p.idle.Reset(fetchIdle)
-	}
-	return n, err
-}
-
-// parseAnswer reads headers and body of a 200.
-func parseAnswer(url string, h http.Header, body []byte) (FetchAnswer, error) {
-	epoch, err := strconv.ParseInt(h.Get(HeaderLeaderEpoch), 10, 64)
-	if err != nil {
-		return FetchAnswer{}, fmt.Errorf("header %s: %w", HeaderLeaderEpoch, err)
-	}
-	hw, err := strconv.ParseInt(h.Get(HeaderHighWatermark), 10, 64)
-	if err != nil {
-		return FetchAnswer{}, fmt.Errorf("header %s: %w", HeaderHighWatermark, err)
-	}
-	a := FetchAnswer{Leader: LeaderRef{URL: cmp.Or(h.Get(HeaderLeader), url), Epoch: epoch}, HighWatermark: hw}
-	switch t, _, _ := mime.ParseMediaType(h.Get("Content-Type")); t {
-	case ContentTypeFrames:
-		a.Frames = body
-		return a, nil
-	case "application/json":
-		var r fetchRedirect
-		if err := json.Unmarshal(body, &r); err != nil {
-			return FetchAnswer{}, fmt.Errorf("answer: %w", err)
-		}
-		if (r.Snapshot == nil) == (r.Diverging == nil) {
-			return FetchAnswer{}, errors.New("answer: neither frames nor exactly one of snapshot and diverging")
-		}
-		a.Snapshot, a.Diverging = r.Snapshot, r.Diverging
-		return a, nil
-	default:
-		return FetchAnswer{}, fmt.Errorf("answer of unknown type %q", t)
-	}
-}
-
 // Close closes the cache. It is idempotent and comes after Run has returned.
-func (f *Follower) Close() error { return f.cache.Close() }
+func (f *Follower) Close() error {
+	if f.cfg.Cache != nil {
+		return nil
+	}
+	return f.cache.Close()
+}

@@ -21,6 +21,8 @@ const (
 	FollowFetching      FollowState = "FETCHING"
 	FollowStoring       FollowState = "STORING"
 	FollowTruncating    FollowState = "TRUNCATING"
+	FollowDownloading   FollowState = "DOWNLOADING"    // a snapshot
+	FollowResetting     FollowState = "RESETTING"      // the log, to where the snapshot ends
 	FollowWaiting       FollowState = "WAITING"        // backing off after something that passes
 	FollowNeedsSnapshot FollowState = "NEEDS_SNAPSHOT" // the leader no longer has what comes next
 	FollowFault         FollowState = "FAULT"          // the leader's answer contradicts what is here
@@ -30,9 +32,11 @@ const (
 var followEdges = map[FollowState][]FollowState{
 	FollowStarting:      {FollowFinding},
 	FollowFinding:       {FollowFetching, FollowWaiting},
-	FollowFetching:      {FollowFetching, FollowStoring, FollowTruncating, FollowFinding, FollowWaiting, FollowNeedsSnapshot, FollowFault},
+	FollowFetching:      {FollowFetching, FollowStoring, FollowTruncating, FollowDownloading, FollowFinding, FollowWaiting, FollowNeedsSnapshot, FollowFault},
 	FollowStoring:       {FollowFetching, FollowWaiting},
 	FollowTruncating:    {FollowFetching, FollowWaiting},
+	FollowDownloading:   {FollowFetching, FollowResetting, FollowWaiting, FollowFault},
+	FollowResetting:     {FollowFetching, FollowWaiting},
 	FollowWaiting:       {FollowFinding},
 	FollowNeedsSnapshot: {FollowFinding},
 	FollowFault:         {FollowFinding},
@@ -45,7 +49,8 @@ type LeaderRef struct {
 }
 
 // FollowEvent is what happened, FollowAction what to do about it. Each Step asks for
-// exactly one effect, whose outcome is the next event; a DeliverImage may come before it.
+// exactly one effect, whose outcome is the next event; CutSnapshot and a DeliverImage may
+// come before it. Those of snapshots are in follower_snapshot.go.
 type (
 	FollowEvent  interface{ isFollowEvent() }
 	FollowAction interface{ isFollowAction() }
@@ -87,7 +92,8 @@ type (
 	// TruncateLog drops everything from To on.
 	TruncateLog struct{ To int64 }
 	WaitUntil   struct{ At time.Duration }
-	// DeliverImage hands on an image whose batches are all durable here.
+	// DeliverImage hands on an image whose batches are all durable here, and the keys
+	// that they touched; nil keys mean everything: the image came from a snapshot.
 	DeliverImage struct {
 		Image   *meta.Image
 		Touched []meta.Key
@@ -135,16 +141,17 @@ type FollowerStatus struct {
 	Applied, LeaderHighWatermark int64
 	// Err is why it waits; nil when all is well.
 	Err error
-	// Snapshot is what it needs, in NEEDS_SNAPSHOT.
+	// Snapshot is what it needs, in NEEDS_SNAPSHOT, or fetches, in DOWNLOADING.
 	Snapshot *SnapshotRef
 }
 
-// FollowerMachine decides what a follower does: METALOG §4 without its snapshots. It
-// is pure; time comes in with each event and randomness with rnd.
+// FollowerMachine decides what a follower does (METALOG §4). It is pure; time comes in with each event and randomness with rnd.
 type FollowerMachine struct {
 	timing  FollowTiming
 	rnd     *rand.Rand
 	cluster uuid.UUID // expected; zero: that of the first batch
+	// fetchesSnapshots says that FetchSnapshot can be done.
+	fetchesSnapshots bool
 
 	state    FollowState
 	leader   LeaderRef
@@ -158,6 +165,7 @@ type FollowerMachine struct {
 	image  *meta.Image // what is delivered: everything below our own HW
 	staged []staged    // in the log here, not known to be committed: [HW, LEO)
 	store  []staged    // being stored
+	loaded *meta.Image // of the snapshot that the log is being reset to
 }
 
 // staged is a batch and the image that it makes: a batch is applied before it is
@@ -172,6 +180,9 @@ type staged struct {
 func NewFollowerMachine(t FollowTiming, rnd *rand.Rand, cluster uuid.UUID, end Position, im *meta.Image) *FollowerMachine {
 	return &FollowerMachine{timing: t, rnd: rnd, cluster: cluster, state: FollowStarting, end: end, image: im, leaderHW: end.Offset}
 }
+
+// FetchesSnapshots says, before the first event, that FetchSnapshot can be done.
+func (m *FollowerMachine) FetchesSnapshots() { m.fetchesSnapshots = true }
 
 func (m *FollowerMachine) become(s FollowState) {
 	for _, legal := range followEdges[m.state] {
@@ -216,6 +227,10 @@ func (m *FollowerMachine) Step(now time.Duration, ev FollowEvent) []FollowAction
 		return m.stepStored(now, ev.Err)
 	case Truncated:
 		return m.stepTruncated(now, ev.To, ev.Err)
+	case SnapshotFetched:
+		return m.stepSnapshotFetched(now, ev)
+	case LogReset:
+		return m.stepLogReset(now, ev.Err)
 	}
 	panic(fmt.Sprintf("metalog: follower cannot take a %T", ev))
 }
@@ -286,9 +301,7 @@ func (m *FollowerMachine) stepFetched(now time.Duration, f FetchAnswer) []Follow
 	}
 	switch {
 	case f.Snapshot != nil:
-		m.snapshot = f.Snapshot
-		return m.halt(now, FollowNeedsSnapshot, fmt.Errorf(
-			"the leader has no log from offset %d on, only snapshot %s, and this program cannot fetch snapshots", m.end.Offset, f.Snapshot))
+		return m.stepSnapshot(now, *f.Snapshot)
 	case f.Diverging != nil:
 		return m.stepDiverging(now, *f.Diverging)
 	}
@@ -297,12 +310,14 @@ func (m *FollowerMachine) stepFetched(now time.Duration, f FetchAnswer) []Follow
 		return m.halt(now, FollowFault, err)
 	}
 	early := len(batches) == 0 && f.HighWatermark <= m.leaderHW && now-m.sentAt < m.timing.Poll/2
-	m.failures, m.lastErr, m.snapshot = 0, nil, nil
+	m.snapshot = nil
 	m.leaderHW = max(m.leaderHW, f.HighWatermark)
 	switch {
 	case early: // a leader that does not hold the poll must not be asked in a tight loop
+		m.wentWell()
 		return m.retry(now, FollowWaiting, m.timing.BackOffMin, nil)
 	case len(batches) == 0:
+		m.wentWell()
 		return append(m.deliver(), m.fetch(now)...)
 	}
 	m.become(FollowStoring)
@@ -346,12 +361,17 @@ func (m *FollowerMachine) newest() *meta.Image {
 	return m.image
 }
 
+// wentWell ends a row of failures: what was fetched is stored, or there was nothing to
+// store. A fetch alone does not, as a full disk would be met again at once.
+func (m *FollowerMachine) wentWell() { m.failures, m.lastErr = 0, nil }
+
 func (m *FollowerMachine) stepStored(now time.Duration, err error) []FollowAction {
 	batches := m.store
 	m.store = nil
 	if err != nil {
 		return m.backOff(now, err)
 	}
+	m.wentWell()
 	m.staged = append(m.staged, batches...)
 	m.end = after(m.staged[len(m.staged)-1].Batch)
 	return append(m.deliver(), m.fetch(now)...)
@@ -360,6 +380,7 @@ func (m *FollowerMachine) stepStored(now time.Duration, err error) []FollowActio
 // deliver moves our own high watermark to the leader's, as far as the log here goes.
 func (m *FollowerMachine) deliver() []FollowAction {
 	n := 0
+	var out []FollowAction
 	seen := map[meta.Key]bool{}
 	var touched []meta.Key
 	for ; n < len(m.staged) && m.staged[n].Batch.Offset < m.leaderHW; n++ {
@@ -369,13 +390,16 @@ func (m *FollowerMachine) deliver() []FollowAction {
 				touched = append(touched, k)
 			}
 		}
+		if m.staged[n].Batch.SnapshotHere {
+			out = append(out, CutSnapshot{Image: m.staged[n].image})
+		}
 	}
 	if n == 0 {
 		return nil
 	}
 	m.image = m.staged[n-1].image
 	m.staged = m.staged[n:]
-	return []FollowAction{DeliverImage{Image: m.image, Touched: touched}}
+	return append(out, DeliverImage{Image: m.image, Touched: touched})
 }
 
 // stepDiverging cuts off what the leader does not have, but nothing that was

@@ -23,6 +23,7 @@ type bench struct {
 	now       time.Duration
 	next      FollowAction
 	delivered []DeliverImage
+	cut       []*meta.Image
 }
 
 // machineAt is a machine whose log holds batches, all of them committed.
@@ -48,6 +49,10 @@ func (b *bench) step(ev FollowEvent) *bench {
 	for _, a := range b.m.Step(b.now, ev) {
 		if d, ok := a.(DeliverImage); ok {
 			b.delivered = append(b.delivered, d)
+			continue
+		}
+		if c, ok := a.(CutSnapshot); ok {
+			b.cut = append(b.cut, c.Image)
 			continue
 		}
 		if b.next != nil {
@@ -79,6 +84,10 @@ func show(a FollowAction) string {
 		return fmt.Sprintf("store %d..%d", a.Entries[0].Batch.Offset, a.Entries[len(a.Entries)-1].Batch.Offset)
 	case TruncateLog:
 		return fmt.Sprintf("truncate to %d", a.To)
+	case FetchSnapshot:
+		return fmt.Sprintf("fetch snapshot %d-%d from %s", a.Snapshot.EndOffset, a.Snapshot.Epoch, a.Leader.URL)
+	case ResetLog:
+		return fmt.Sprintf("reset to %d after %d", a.To.Offset, a.To.LastEpoch)
 	case WaitUntil:
 		return "wait"
 	}
@@ -205,7 +214,7 @@ func TestFollowerDoesNotSpinOnALeaderThatDoesNotHoldThePoll(t *testing.T) {
 	}
 }
 
-func TestFollowerRefusesAnswersThatDoNotContinueItsLog(t *testing.T) { // METALOG §5, 25
+func TestScenario25AnswersThatDoNotContinueTheLog(t *testing.T) { // METALOG §5, 25
 	have := batchesOf(run{1, 3})
 	wrongTerm := batchAt(3, 1, false)
 	wrongTerm.Term = termOf(9)
@@ -327,6 +336,24 @@ func TestFollowerTriesAgainWhenItsDiskRefuses(t *testing.T) {
 		t.Fatal("taken for stored")
 	}
 	b.step(FollowTick{}).step(LeaderFound{leader1}).want(FollowFetching, "fetch 0 after 0 from http://one as of 1")
+	// It waits longer and longer, although each fetch goes well, and says so once.
+	waited := time.Duration(0)
+	for range 10 {
+		b.step(b.frames(1, 2, batchesOf(run{1, 2})...))
+		if b.m.lastErr == nil {
+			t.Fatal("a fetch alone is taken for the end of the trouble")
+		}
+		b.step(Stored{errors.New("disk full")})
+		waited = b.next.(WaitUntil).At - b.now
+		b.step(FollowTick{}).step(LeaderFound{leader1})
+	}
+	if waited < testTiming.BackOffMax/2 {
+		t.Fatalf("it waits for %s after ten failures", waited)
+	}
+	b.step(b.frames(1, 2, batchesOf(run{1, 2})...)).step(Stored{})
+	if b.m.failures != 0 || b.m.lastErr != nil || b.m.image.Next() != 2 {
+		t.Fatalf("%d failures, %v, the image is at %d", b.m.failures, b.m.lastErr, b.m.image.Next())
+	}
 }
 
 // Whatever comes, in whatever order the outside can make of it, the machine asks for
@@ -335,8 +362,19 @@ func TestFollowerTriesAgainWhenItsDiskRefuses(t *testing.T) {
 func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 	log := batchesOf(run{1, 4}, run{2, 3}, run{5, 4})
 	size := int64(len(log))
+	images := []*meta.Image{meta.Empty()} // by the offset after their last batch
+	for _, batch := range log {
+		im, err := images[len(images)-1].Apply(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images = append(images, im)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		b := machineAt(t, log[:rapid.IntRange(0, len(log)).Draw(rt, "have")]...)
+		if rapid.Bool().Draw(rt, "fetches snapshots") {
+			b.m.FetchesSnapshots()
+		}
 		stored := b.m.end.Offset
 		shown := b.m.image.Next()
 		answer := func(honest bool) FollowEvent {
@@ -361,6 +399,24 @@ func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 				}
 				stored = a.To
 				return Truncated{To: a.To}
+			case FetchSnapshot:
+				if !honest {
+					switch rapid.IntRange(0, 3).Draw(rt, "snapshot") {
+					case 0:
+						return SnapshotFetched{Err: ErrSnapshotNotFound}
+					case 1:
+						return SnapshotFetched{Err: errors.New("cut off")}
+					case 2:
+						return SnapshotFetched{Image: images[rapid.Int64Range(0, size).Draw(rt, "another")]}
+					}
+				}
+				return SnapshotFetched{Image: images[a.Snapshot.EndOffset]}
+			case ResetLog:
+				if !honest && rapid.Bool().Draw(rt, "disk full") {
+					return LogReset{errors.New("disk full")}
+				}
+				stored = a.To.Offset
+				return LogReset{}
 			}
 			at := b.next.(FetchLog).Query.Offset
 			if at != stored {
@@ -378,7 +434,12 @@ func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 			case 3:
 				return Fetched{FetchAnswer{Leader: leaderAt(5), Diverging: &Diverging{rapid.Int64Range(0, 6).Draw(rt, "epoch"), rapid.Int64Range(0, size).Draw(rt, "end")}}}
 			case 4:
-				return Fetched{FetchAnswer{Leader: leaderAt(5), Snapshot: snap(size, 5)}}
+				end := rapid.Int64Range(0, size).Draw(rt, "snapshot's end")
+				epoch := images[end].Epoch()
+				if rapid.IntRange(0, 3).Draw(rt, "contradicts") == 0 {
+					epoch = rapid.Int64Range(0, 6).Draw(rt, "snapshot's epoch")
+				}
+				return Fetched{FetchAnswer{Leader: leaderAt(5), Snapshot: snap(end, epoch)}}
 			}
 			n := rapid.Int64Range(min(1, size-at), size-at).Draw(rt, "batches")
 			hw := size
@@ -409,4 +470,79 @@ func TestFollowerMachineHoldsItsInvariants(t *testing.T) {
 			rt.Fatalf("in the end the image is at %d of %d: %v", shown, size, b.m.lastErr)
 		}
 	})
+}
+
+// METALOG §5, 19, 21, 26: a follower that is sent to a snapshot fetches it, resets its
+// log to where it ends, shows its image instead of the one before, and goes on there.
+func TestFollowerGoesOverToASnapshot(t *testing.T) {
+	log := batchesOf(run{1, 3}, run{2, 4})
+	im := meta.Empty()
+	for _, b := range log[:5] {
+		var err error
+		if im, err = im.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := machineAt(t, log[:2]...)
+	b.m.FetchesSnapshots()
+	b.step(LeaderFound{leaderAt(2)}).want(FollowFetching, "fetch 2 after 1 from http://2 as of 2")
+	sent := Fetched{FetchAnswer{Leader: leaderAt(2), HighWatermark: 7, Snapshot: snap(5, 2)}}
+	b.step(sent).want(FollowDownloading, "fetch snapshot 5-2 from http://2")
+	b.step(SnapshotFetched{Err: ErrSnapshotNotFound}).want(FollowFetching, "fetch 2 after 1 from http://2 as of 2") // at once
+	b.step(sent).step(SnapshotFetched{Err: ErrSnapshotNotFound}).want(FollowWaiting, "wait")                        // but not in a circle
+	b.step(FollowTick{}).step(LeaderFound{leaderAt(2)}).step(sent)
+	b.step(SnapshotFetched{Err: errors.New("cut off")}).want(FollowWaiting, "wait")
+	b.step(FollowTick{}).step(LeaderFound{leaderAt(2)}).step(sent)
+	if len(b.delivered) != 0 || b.m.Image().Next() != 2 {
+		t.Fatal("the old image does not go on being shown")
+	}
+	b.step(SnapshotFetched{Image: im}).want(FollowResetting, "reset to 5 after 2")
+	b.step(LogReset{errors.New("disk full")}).want(FollowWaiting, "wait")
+	b.step(FollowTick{}).step(LeaderFound{leaderAt(2)}).step(sent).step(SnapshotFetched{Image: im})
+	b.step(LogReset{}).want(FollowFetching, "fetch 5 after 2 from http://2 as of 2")
+	if len(b.delivered) != 1 || b.delivered[0].Image != im || b.delivered[0].Touched != nil {
+		t.Fatalf("delivered %+v", b.delivered)
+	}
+	b.step(b.frames(2, 7, log[5:]...)).step(Stored{})
+	if b.m.Image().Next() != 7 {
+		t.Fatalf("the image is at %d", b.m.Image().Next())
+	}
+}
+
+// What a leader says of its snapshots cannot take back what was shown, and what comes
+// has to be what was asked for.
+func TestFollowerRefusesASnapshotThatContradicts(t *testing.T) {
+	log := batchesOf(run{1, 3}, run{2, 4})
+	other, err := meta.Empty().Apply(log[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ref := range map[string]*SnapshotRef{"older": snap(2, 1), "of the same offset": snap(5, 2), "of an epoch that is over": snap(9, 1)} {
+		b := machineAt(t, log[:5]...)
+		b.m.FetchesSnapshots()
+		b.step(LeaderFound{leaderAt(2)}).step(Fetched{FetchAnswer{Leader: leaderAt(2), HighWatermark: 9, Snapshot: ref}})
+		if b.m.state != FollowFault || len(b.delivered) != 0 || b.m.Image().Next() != 5 {
+			t.Errorf("%s: %s, %v", name, b.m.state, b.m.lastErr)
+		}
+	}
+	b := machineAt(t)
+	b.m.FetchesSnapshots()
+	b.step(LeaderFound{leaderAt(2)}).step(Fetched{FetchAnswer{Leader: leaderAt(2), HighWatermark: 9, Snapshot: snap(5, 2)}})
+	b.step(SnapshotFetched{Image: other}).want(FollowFault, "wait")
+}
+
+// Each batch that asks for a snapshot is told of once it is committed, with the image
+// that it leaves, also when several batches come at once.
+func TestFollowerCutsWhereTheLogSaysSo(t *testing.T) {
+	log := batchesOf(run{1, 6})
+	log[2].SnapshotHere, log[4].SnapshotHere = true, true
+	b := machineAt(t)
+	b.step(LeaderFound{leader1}).step(b.frames(1, 4, log...)).step(Stored{})
+	if len(b.cut) != 1 || b.cut[0].Next() != 3 {
+		t.Fatalf("%d cut", len(b.cut))
+	}
+	b.step(b.frames(1, 6))
+	if len(b.cut) != 2 || b.cut[1].Next() != 5 || b.m.Image().Next() != 6 {
+		t.Fatalf("%d cut", len(b.cut))
+	}
 }

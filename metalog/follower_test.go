@@ -3,9 +3,12 @@ package metalog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/rs/zerolog"
 
 	"github.com/shoalstore/shoal/internal/httpx"
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -121,8 +125,16 @@ func (w *world) config(disk vfs.FS) FollowerConfig {
 // follow starts a follower on disk. Its stop also closes it.
 func (w *world) follow(t *testing.T, disk vfs.FS) *running {
 	t.Helper()
+	return w.followWith(t, disk, func(*FollowerConfig, **Follower) {})
+}
+
+// followWith is follow with a changed configuration; the follower is there when its
+// functions are called.
+func (w *world) followWith(t *testing.T, disk vfs.FS, change func(*FollowerConfig, **Follower)) *running {
+	t.Helper()
 	cfg := w.config(disk)
 	r := &running{}
+	change(&cfg, &r.Follower)
 	cfg.Deliver = func(im *meta.Image, touched []meta.Key) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -264,6 +276,55 @@ func TestFollowerOutlivesALeaderThatIsAway(t *testing.T) {
 	})
 }
 
+// A leader that is frozen in mid-poll is left as soon as another is heard of, and so is
+// the pause before the next try.
+func TestFollowerLeavesAFrozenLeaderForOneThatIsHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 3})
+		w.put("one", serverOf(l, nil, nil))
+		w.lead("one", 1)
+		f := w.follow(t, vfs.NewMem())
+		synctest.Wait()
+		frozen, wake := stalling()
+		defer wake()
+		w.put("one", frozen)
+		time.Sleep(fetchWaitMax) // the next poll meets it
+		synctest.Wait()
+		f.LeaderHeard(1) // as before: nothing happens
+		synctest.Wait()
+		if st := f.Status(); st.State != FollowFetching {
+			t.Fatalf("status %+v", st)
+		}
+		next := logOf(t, run{1, 3}, run{2, 2})
+		w.put("two", serverOf(next, nil, nil))
+		w.lead("two", 2)
+		f.LeaderHeard(2)
+		synctest.Wait() // no time passes
+		if !sameImage(f.Image(), imageOf(t, next)) {
+			t.Fatalf("the follower is at %d: %+v", f.Image().Next(), f.Status())
+		}
+
+		w.put("two", nil)
+		w.lead("gone", 2)
+		time.Sleep(time.Minute)
+		last := logOf(t, run{1, 3}, run{2, 2}, run{3, 2})
+		w.put("three", serverOf(last, nil, nil))
+		w.lead("three", 3)
+		synctest.Wait()
+		if st := f.Status(); st.State != FollowWaiting {
+			t.Fatalf("status %+v", st)
+		}
+		f.LeaderHeard(3)
+		synctest.Wait()
+		if !sameImage(f.Image(), imageOf(t, last)) {
+			t.Fatalf("the follower is at %d: %+v", f.Image().Next(), f.Status())
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // stalling is a leader that takes requests and never answers, until it is told to.
 func stalling() (h http.Handler, wake func()) {
 	woken := make(chan struct{})
@@ -276,7 +337,7 @@ func stalling() (h http.Handler, wake func()) {
 	}), sync.OnceFunc(func() { close(woken) })
 }
 
-func TestFollowerSurvivesGarbage(t *testing.T) { // METALOG §5, 25
+func TestScenario25GarbageAsFrames(t *testing.T) { // METALOG §5, 25
 	answer := func(header map[string]string, body string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(HeaderLeaderEpoch, "1")
@@ -503,4 +564,140 @@ func TestPowerCutUnderAFollower(t *testing.T) {
 		})
 	}
 	w.servers.Wait()
+}
+
+// METALOG §5, 19 and 26, on disk: what a snapshot has replaced is gone, the log begins
+// where it ends, and a restart finds both, also when the log is damaged by then.
+func TestScenario26SnapshotReplacesTheImageAndTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l, disk := newWorld(), logOf(t, run{1, 40}), vfs.NewMem()
+		im := imageOf(t, l)
+		appendAll(t, l, batchAt(40, 1, false))
+		ref := &SnapshotRef{SnapshotID: headerOf(im).ID(), SizeBytes: 1}
+		w.put("one", serverOf(l, ref, ref))
+		w.lead("one", 1)
+		var fetched []SnapshotID
+		f := w.followWith(t, disk, func(cfg *FollowerConfig, f **Follower) {
+			cfg.SnapshotsDir = SnapshotsDir
+			cfg.FetchSnapshot = func(ctx context.Context, _ LeaderRef, ref SnapshotRef) (*meta.Image, error) {
+				fetched = append(fetched, ref.SnapshotID)
+				_, err := (*f).Snapshots().Write(ctx, im)
+				return im, err
+			}
+		})
+		synctest.Wait()
+		if !sameImage(f.Image(), imageOf(t, l)) || len(fetched) != 1 || f.cache.Start() != 40 {
+			t.Fatalf("at %d with a log from %d on, %v fetched: %+v", f.Image().Next(), f.cache.Start(), fetched, f.Status())
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+		w.put("one", nil)
+		for _, damaged := range []bool{false, true} {
+			if damaged {
+				patch(t, disk, "metadata/00000000000000000040.log", func(b []byte) []byte { b[8] = 9; return b })
+			}
+			f = w.followWith(t, disk, func(cfg *FollowerConfig, _ **Follower) { cfg.SnapshotsDir = SnapshotsDir })
+			synctest.Wait()
+			if next := f.Image().Next(); damaged && next != 40 || !damaged && next != 41 {
+				t.Errorf("damaged: %v; a restart is at %d", damaged, next)
+			}
+			if err := f.stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A disk that does not keep a snapshot ends the follower.
+func TestFollowerEndsWhenASnapshotMayNotBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 4})
+		ref := &SnapshotRef{SnapshotID: SnapshotID{EndOffset: 4, Epoch: 1}, SizeBytes: 1}
+		w.put("one", serverOf(l, ref, ref))
+		w.lead("one", 1)
+		f := w.followWith(t, vfs.NewMem(), func(cfg *FollowerConfig, _ **Follower) {
+			cfg.FetchSnapshot = func(context.Context, LeaderRef, SnapshotRef) (*meta.Image, error) {
+				return nil, &vfs.SyncError{Err: syscall.EIO}
+			}
+		})
+		synctest.Wait()
+		if err := f.stop(); !vfs.IsSyncError(err) {
+			t.Fatalf("it ended with %v", err)
+		}
+	})
+}
+
+// What is left of a download goes once the log goes on without it.
+func TestFollowerDropsADownloadThatIsNotNeededAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l, disk := newWorld(), logOf(t, run{1, 4}), vfs.NewMem()
+		s := openSnapshots(t, disk)
+		_, part := s.PartPath(refOf(2, 1, 7))
+		for _, name := range []string{part, part + ".journal"} {
+			putFile(t, disk, name, []byte("bytes"))
+		}
+		f := w.followWith(t, disk, func(cfg *FollowerConfig, _ **Follower) { cfg.SnapshotsDir = SnapshotsDir })
+		synctest.Wait()
+		wantFiles(t, disk, SnapshotsDir, path.Base(part), path.Base(part)+".journal")
+		w.put("one", serverOf(l, nil, nil))
+		w.lead("one", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if f.Image().Next() != 4 {
+			t.Fatalf("at %d: %+v", f.Image().Next(), f.Status())
+		}
+		wantFiles(t, disk, SnapshotsDir)
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What a follower serves of its copy is what is committed, whatever more it has stored.
+func TestFollowerServesItsCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(), logOf(t, run{1, 9})
+		w.put("one", serverOf(l, nil, nil))
+		w.lead("one", 1)
+		f := w.followWith(t, vfs.NewMem(), func(*FollowerConfig, **Follower) {})
+		synctest.Wait()
+		get := func(query string) *httptest.ResponseRecorder {
+			rec := httptest.NewRecorder()
+			f.CopyServer(zerolog.Nop()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, CopyPath+"?"+query, nil))
+			return rec
+		}
+		for _, end := range []int64{9, 6} { // as if the last three were only stored
+			f.mu.Lock()
+			f.machine.image = imageOf(t, logOf(t, run{1, end}))
+			f.mu.Unlock()
+			for offset := range int64(11) {
+				rec := get(fmt.Sprintf("offset=%d", offset))
+				if offset > end {
+					if rec.Code != http.StatusRequestedRangeNotSatisfiable || !strings.Contains(rec.Body.String(), CodePositionOutOfRange) {
+						t.Errorf("offset %d of %d: %d %s", offset, end, rec.Code, rec.Body)
+					}
+					continue
+				}
+				entries, err := DecodeEntries(rec.Body.Bytes())
+				if err != nil || rec.Code != http.StatusOK || rec.Header().Get(HeaderHighWatermark) != fmt.Sprint(end) {
+					t.Fatalf("offset %d of %d: %d, %v, %v", offset, end, rec.Code, rec.Header(), err)
+				}
+				if int64(len(entries)) != end-offset || len(entries) > 0 && entries[0].Batch.Offset != offset {
+					t.Errorf("offset %d of %d: %d batches", offset, end, len(entries))
+				}
+			}
+		}
+		if n, err := DecodeEntries(get("offset=2&maxBytes=1").Body.Bytes()); err != nil || len(n) != 1 {
+			t.Errorf("%d batches, %v", len(n), err)
+		}
+		for _, query := range []string{"", "offset=x", "offset=-1", "offset=0&maxBytes=0"} {
+			if rec := get(query); rec.Code != http.StatusBadRequest || !strings.Contains(rec.Body.String(), CodeInvalidRequest) {
+				t.Errorf("%q: %d %s", query, rec.Code, rec.Body)
+			}
+		}
+		if err := f.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

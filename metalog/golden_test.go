@@ -28,6 +28,23 @@ func TestLogOfFormatVersion1IsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	old := wantGolden(t, golden, written)
+	disk = vfs.NewMem()
+	if err := disk.MkdirAll("log", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := vfs.WriteFile(disk, name, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, openLog(t, disk, 0)); !reflect.DeepEqual(got, batches) {
+		t.Errorf("it reads as %+v", got)
+	}
+}
+
+// wantGolden compares what is written today with the bytes of a golden file, a hex
+// dump, and returns those.
+func wantGolden(t *testing.T, golden string, written []byte) []byte {
+	t.Helper()
 	if *rewrite {
 		if err := os.WriteFile(golden, []byte(hex.Dump(written)), 0o644); err != nil {
 			t.Fatal(err)
@@ -39,18 +56,9 @@ func TestLogOfFormatVersion1IsRead(t *testing.T) {
 	}
 	old := undump(t, dump)
 	if !bytes.Equal(old, written) {
-		t.Errorf("the same batches are written as other bytes:\n%s", hex.Dump(written))
+		t.Errorf("%s: the same is written as other bytes:\n%s", golden, hex.Dump(written))
 	}
-	disk = vfs.NewMem()
-	if err := disk.MkdirAll("log", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := vfs.WriteFile(disk, name, old); err != nil {
-		t.Fatal(err)
-	}
-	if got := readAll(t, openLog(t, disk, 0)); !reflect.DeepEqual(got, batches) {
-		t.Errorf("it reads as %+v", got)
-	}
+	return old
 }
 
 // undump is the inverse of hex.Dump.

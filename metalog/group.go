@@ -14,9 +14,22 @@ type group struct {
 	image   *meta.Image   // base with everything accepted so far; sealed: with the batch
 	batch   *meta.Batch   // without its changes until the group is sealed
 	changes []meta.Change // accepted, in order
-	bytes   int           // no less than what the batch encodes to
+	bytes   int           // no less than the size of the batch
 	waiting []uint64      // who is answered once it is committed
 	sealed  bool
+	bounds  bounds
+}
+
+// bounds say how large a batch may be, and how that is measured.
+type bounds struct {
+	size func(*meta.Batch) (int, error)
+	max  int
+}
+
+// encodedSize is what the batch itself takes.
+func encodedSize(b *meta.Batch) (int, error) {
+	encoded, err := meta.EncodeBatch(b)
+	return len(encoded), err
 }
 
 var (
@@ -36,13 +49,13 @@ func (g *group) add(fn meta.Func) error {
 	case c.Empty():
 		return errNoChange
 	}
-	size, err := g.encodedSize(c)
+	size, err := g.size(c)
 	switch {
 	case err != nil:
 		return err
-	case size > groupBytesMax:
-		return &BatchTooLargeError{Size: size, Max: groupBytesMax}
-	case g.bytes+size > groupBytesMax:
+	case size > g.bounds.max:
+		return &BatchTooLargeError{Size: size, Max: g.bounds.max}
+	case g.bytes+size > g.bounds.max:
 		return errNoRoom
 	}
 	im, err := g.image.With(c)
@@ -55,13 +68,12 @@ func (g *group) add(fn meta.Func) error {
 	return nil
 }
 
-// encodedSize is how large the batch would be if c were all of it. The sum over
-// changes is never less than what they encode to together: each counts a header.
-func (g *group) encodedSize(c meta.Change) (int, error) {
+// size is how large the batch would be if c were all of it. The sum over changes is
+// never less than what they take together: each counts a header.
+func (g *group) size(c meta.Change) (int, error) {
 	alone := *g.batch
-	alone.Upserts, alone.Removals = c.Upserts, c.Removals
-	encoded, err := meta.EncodeBatch(&alone)
-	return len(encoded), err
+	alone.Upserts, alone.Removals, alone.SnapshotHere = c.Upserts, c.Removals, c.SnapshotHere
+	return g.bounds.size(&alone)
 }
 
 // seal closes the group and computes the image that its batch makes.
@@ -70,7 +82,7 @@ func (g *group) seal() error {
 		return nil
 	}
 	merged := g.base.Merge(g.changes...)
-	g.batch.Upserts, g.batch.Removals = merged.Upserts, merged.Removals
+	g.batch.Upserts, g.batch.Removals, g.batch.SnapshotHere = merged.Upserts, merged.Removals, merged.SnapshotHere
 	im, err := g.base.Apply(g.batch)
 	if err != nil {
 		return fmt.Errorf("metalog: changes that were accepted one by one do not apply as one batch: %w", err)

@@ -75,6 +75,9 @@ func OpenLog(fsys vfs.FS, opts LogOptions) (*Log, error) {
 	if err := fsys.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("metalog: %w", err)
 	}
+	if err := l.resumeReset(); err != nil {
+		return nil, err
+	}
 	bases, err := l.sweep()
 	if err != nil {
 		return nil, err
@@ -141,7 +144,8 @@ func (l *Log) load(bases []int64) error {
 			return &CorruptionError{File: name, Reason: fmt.Sprintf("its header says that it begins at offset %d", s.file.start.Offset)}
 		}
 		if i > 0 && s.file.start != l.end {
-			return &CorruptionError{File: name, Reason: fmt.Sprintf("the file before it ends at %+v, this one continues %+v", l.end, s.file.start)}
+			return &CorruptionError{File: name, Reason: fmt.Sprintf("the file before it ends at %+v, this one continues %+v: one of the two is not what it was, or one between them is missing (before it: %s)",
+				l.end, s.file.start, path.Base(logFileName(l.opts.Dir, bases[i-1])))}
 		}
 		if i == 0 && base > 0 {
 			l.epochs = extendEpochs(nil, s.file.start)

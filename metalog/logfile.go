@@ -108,7 +108,8 @@ type scanned struct {
 }
 
 // scanLogFile reads a file and checks every frame and that each batch continues the
-// one before. Only the last file of a log may have a torn tail.
+// one before. Only the last file of a log may have a torn tail. What the batches do is
+// left to whoever applies them: most lie before a snapshot, and nobody does.
 func scanLogFile(fs vfs.FS, name string, last bool) (*scanned, error) {
 	data, err := vfs.ReadFile(fs, name, math.MaxInt64)
 	if err != nil {
@@ -129,7 +130,7 @@ func scanLogFile(fs vfs.FS, name string, last bool) (*scanned, error) {
 			}
 			return nil, &CorruptionError{File: name, Offset: int64(at), Reason: "bad frame", Err: err}
 		}
-		b, err := meta.DecodeBatch(payload)
+		b, err := meta.DecodeBatchHead(payload)
 		if err != nil {
 			return nil, &CorruptionError{File: name, Offset: int64(at), Reason: "the frame is whole, its batch is not", Err: err}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"sort"
 
 	"github.com/shoalstore/shoal/meta"
@@ -58,8 +57,8 @@ func (l *Log) Read(from int64, maxBytes int) ([]byte, error) {
 			return nil, err
 		}
 		b, err := l.readAt(name, at, n)
-		if errors.Is(err, fs.ErrNotExist) && from < l.Start() {
-			continue // trimmed since; locate says so
+		if err != nil && l.moved(from, int64(maxBytes), name, at) {
+			continue // trimmed, truncated or reset since; locate says so
 		}
 		return b, err
 	}
@@ -86,6 +85,12 @@ func (l *Log) locate(from, maxBytes int64) (name string, at, n int64, err error)
 	j := i + sort.Search(len(f.pos)-i, func(k int) bool { return f.frameEnd(i+k) > limit })
 	j = min(max(j, i+1), len(f.pos))
 	return f.name, f.pos[i], f.frameEnd(j-1) - f.pos[i], nil
+}
+
+// moved tells whether the batch at offset from is no longer where locate found it.
+func (l *Log) moved(from, maxBytes int64, name string, at int64) bool {
+	nowName, nowAt, n, err := l.locate(from, maxBytes)
+	return err != nil || n == 0 || nowName != name || nowAt != at
 }
 
 // frameEnd is the byte after the frame of the file's i-th batch.

@@ -5,9 +5,17 @@
 // local files (log.go and logfile.go), the epoch file (epoch.go), the one writer
 // of the acting leader (writer_machine.go decides, writer.go acts), the decision
 // what a follower is answered (fetchquery.go and fetch.go, pure functions) with its
-// HTTP handler (server.go), and the follower that keeps a cache of the log on disk
-// (follower_machine.go decides, follower.go acts). It does not know what a record means (package meta does), who leads
-// (package zkmeta or the only controller), or what is done with an image.
+// HTTP handler (server.go), the follower that keeps a cache of the log on disk
+// (follower_machine.go and follower_snapshot.go decide, follower.go acts), and the
+// files of snapshots: when and how they are made (snapshotdue.go, snapshotter.go), the
+// recovery from them (snapshotstore.go, snapshotrecover.go, logreset.go), and what of
+// them and of the log may go (snapshotclean.go decides, clean.go acts). It does not know
+// what a record means (package meta does), who leads (package zkmeta or the only
+// controller), what is done with an image, or how snapshots travel (internal/snapshots).
+// No program has snapshots made or fetched yet.
+//
+// Whoever looks at a data directory from outside changes nothing in it: inspect.go,
+// inspectimage.go and verify.go read it, fetchclient.go asks a server.
 //
 // Three offsets recur: LSO, the log start offset; HW, the high watermark, the
 // first offset that is not committed; LEO, the log end offset. Offsets count
@@ -15,8 +23,8 @@
 // the end that End reports is the high watermark: only [LSO, HW) is ever served
 // or applied.
 //
-// Start reading at Device below, then log.go and writer_machine.go. The bytes on disk are
-// drawn in docs/format/log.md.
+// Start reading at Device below, then log.go and writer_machine.go. The bytes on disk
+// are drawn in docs/format/log.md and docs/format/snapshot.md.
 package metalog
 
 import (

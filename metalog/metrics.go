@@ -16,6 +16,11 @@ type Metrics struct {
 	fetches        *prometheus.CounterVec
 	followerLag    prometheus.Gauge
 	followerFaults prometheus.Counter
+
+	snapshotSeconds  prometheus.Histogram
+	snapshotBytes    prometheus.Gauge
+	snapshotTime     prometheus.Gauge
+	snapshotFailures prometheus.Counter
 }
 
 // NewMetrics registers the metrics with reg; a nil reg keeps them to themselves.
@@ -44,6 +49,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		followerFaults: f.NewCounter(prometheus.CounterOpts{
 			Name: "shoal_metalog_follower_faults_total", Help: "Answers that the follower could not accept.",
+		}),
+		snapshotSeconds: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "shoal_metalog_snapshot_seconds", Help: "Time that it took to write a snapshot.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}),
+		snapshotBytes: f.NewGauge(prometheus.GaugeOpts{
+			Name: "shoal_metalog_snapshot_bytes", Help: "Size of the newest snapshot.",
+		}),
+		snapshotTime: f.NewGauge(prometheus.GaugeOpts{
+			Name: "shoal_metalog_snapshot_timestamp_seconds", Help: "Unix time of the last batch in the newest snapshot; 0 without one.",
+		}),
+		snapshotFailures: f.NewCounter(prometheus.CounterOpts{
+			Name: "shoal_metalog_snapshot_failures_total", Help: "Snapshots that could not be written.",
 		}),
 	}
 }

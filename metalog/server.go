@@ -28,6 +28,19 @@ var refusalStatus = map[string]int{
 	CodeUnknownLeaderEpoch:    http.StatusConflict,
 	CodeNotLeader:             http.StatusMisdirectedRequest,
 	CodeNotAvailable:          http.StatusServiceUnavailable,
+	CodeSnapshotNotFound:      http.StatusNotFound,
+	CodePositionOutOfRange:    http.StatusRequestedRangeNotSatisfiable,
+}
+
+// Refusal is the answer that refuses a query with a code, for err.
+func Refusal(code string, err error) *httpx.Error {
+	return httpx.Errorf(refusalStatus[code], code, "%s", httpx.OneLine(err.Error()))
+}
+
+// SetHeader names leader and epoch in an answer.
+func (st Standing) SetHeader(h http.Header) {
+	h.Set(HeaderLeader, st.URL)
+	h.Set(HeaderLeaderEpoch, strconv.FormatInt(st.Epoch, 10))
 }
 
 // ContentTypeFrames is that of an answer which is frames; the others are JSON.
@@ -47,6 +60,7 @@ type ServerConfig struct {
 type Server struct {
 	cfg     ServerConfig
 	handler http.Handler
+	log     zerolog.Logger
 
 	mu       sync.Mutex
 	standing Standing
@@ -56,8 +70,8 @@ type Server struct {
 
 // NewServer returns a handler for the fetches of followers.
 func NewServer(cfg ServerConfig) *Server {
-	s := &Server{cfg: cfg, changed: make(chan struct{})}
-	s.handler = httpx.Handler(cfg.Logger.With().Str("component", "metalog").Logger(), s.fetch)
+	s := &Server{cfg: cfg, changed: make(chan struct{}), log: cfg.Logger.With().Str("component", "metalog").Logger()}
+	s.handler = httpx.Handler(s.log, s.fetch)
 	return s
 }
 
@@ -69,6 +83,12 @@ func (s *Server) SetStanding(st Standing) {
 	defer s.mu.Unlock()
 	s.standing = st
 	s.wake()
+}
+
+// Standing is who leads as far as is known here, and whether Shutdown was called.
+func (s *Server) Standing() (st Standing, down bool) {
+	st, down, _ = s.watch()
+	return st, down
 }
 
 // Shutdown answers everybody NOT_AVAILABLE from now on, long polls in progress too.
@@ -96,21 +116,24 @@ func (s *Server) fetch(w http.ResponseWriter, r *http.Request) error {
 	var timeout <-chan time.Time // never, until there is something to wait for
 	for waited := q.MaxWait == 0; ; {
 		standing, down, moved := s.watch()
-		setStanding(w.Header(), standing)
+		standing.SetHeader(w.Header())
 		if code, err := q.Refuse(standing, down); code != "" {
-			return httpx.Errorf(refusalStatus[code], code, "%s", err)
+			return Refusal(code, err)
 		}
 		_, appended := s.cfg.Log.Watch() // before the state that is decided on
-		answer := Decide(q.Position, s.state())
-		if answer.Kind != AnswerFrames {
-			return s.redirect(w, answer)
-		}
-		frames, err := s.cfg.Log.Read(q.Offset, q.MaxBytes)
+		answer, frames, err := s.cfg.Log.Answer(q.Position, q.MaxBytes, s.state())
 		if trimmed := (*OutOfRangeError)(nil); errors.As(err, &trimmed) {
 			continue // trimmed in between: the next decision says where to
 		}
-		if err != nil {
+		switch {
+		case err != nil && answer.Kind != AnswerSnapshot:
 			return err
+		case err != nil:
+			s.log.Error().Err(err).Int64("offset", q.Offset).Str("snapshot", answer.Snapshot.String()).
+				Msg("the log is damaged; followers that need what is there get a snapshot")
+		}
+		if answer.Kind != AnswerFrames {
+			return s.redirect(w, answer)
 		}
 		if len(frames) > 0 || waited {
 			return s.sendFrames(w, frames)
@@ -139,21 +162,10 @@ func (s *Server) state() FetchState {
 	return st
 }
 
-func setStanding(h http.Header, st Standing) {
-	h.Set(HeaderLeader, st.URL)
-	h.Set(HeaderLeaderEpoch, strconv.FormatInt(st.Epoch, 10))
-}
-
 // sendFrames names the high watermark as of after the read, so that no frame is
 // beyond it.
 func (s *Server) sendFrames(w http.ResponseWriter, frames []byte) error {
-	h := w.Header()
-	h.Set(HeaderHighWatermark, strconv.FormatInt(s.cfg.Log.End(), 10))
-	h.Set("Content-Type", ContentTypeFrames)
-	h.Set("Content-Length", strconv.Itoa(len(frames)))
-	w.WriteHeader(http.StatusOK)
-	// A failed write is a follower that went away; it comes back with its offset.
-	_, _ = w.Write(frames)
+	writeFrames(w, frames, s.cfg.Log.End())
 	return nil
 }
 

@@ -66,7 +66,7 @@ func (g got) String() string {
 	return fmt.Sprintf("frames %d..%d", entries[0].Batch.Offset, entries[len(entries)-1].Batch.Offset)
 }
 
-func TestFetchScenarios(t *testing.T) {
+func TestScenarios1To8And10(t *testing.T) {
 	trimmed := openLog(t, vfs.NewMem(), onePerFile)
 	appendAll(t, trimmed, batchesOf(run{2, 3}, run{4, 3})...)
 	if err := trimmed.Trim(3); err != nil {
@@ -80,19 +80,19 @@ func TestFetchScenarios(t *testing.T) {
 		query string
 		want  string
 	}{
-		{"1 two snapshots", serverOf(whole, snap(2, 2), snap(3, 2)), "offset=0", "snapshot (3,2)"},
-		{"2 below the log start, at once", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=1&lastEpoch=2&maxWait=5000", "snapshot (3,2)"},
-		{"3 offset 0, a snapshot and the whole log", serverOf(whole, snap(3, 2), snap(3, 2)), "offset=0", "snapshot (3,2)"},
-		{"3 offset 0, no snapshot", serverOf(whole, nil, nil), "offset=0", "frames 0..5"},
-		{"4 lastEpoch above leaderEpoch", serverOf(whole, nil, nil), "offset=6&lastEpoch=5&leaderEpoch=4", "400 INVALID_REQUEST"},
-		{"4 lastEpoch above the leader's, none given", serverOf(whole, nil, nil), "offset=6&lastEpoch=5", "400 INVALID_REQUEST"},
-		{"5 an epoch that never was", serverOf(whole, snap(3, 2), snap(3, 2)), "offset=4&lastEpoch=3", "diverging (2,3)"},
-		{"6 at the log start", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=3&lastEpoch=2", "frames 3..3"},
-		{"6 at the log start, another epoch", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=3&lastEpoch=3", "snapshot (3,2)"},
-		{"7 an older epoch, log trimmed", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=6&lastEpoch=1", "snapshot (3,2)"},
-		{"7 an older epoch, log whole", serverOf(whole, snap(3, 2), snap(3, 2)), "offset=6&lastEpoch=1", "diverging (0,0)"},
-		{"8 diverging, at once", serverOf(epochs, nil, nil), "offset=6&lastEpoch=2&maxWait=500", "diverging (1,3)"},
-		{"10 one whole batch", serverOf(whole, nil, nil), "offset=0&maxBytes=1", "frames 0..0"},
+		{"scenario 1, two snapshots", serverOf(whole, snap(2, 2), snap(3, 2)), "offset=0", "snapshot (3,2)"},
+		{"scenario 2, below the log start, at once", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=1&lastEpoch=2&maxWait=5000", "snapshot (3,2)"},
+		{"scenario 3, offset 0, a snapshot and the whole log", serverOf(whole, snap(3, 2), snap(3, 2)), "offset=0", "snapshot (3,2)"},
+		{"scenario 3, offset 0, no snapshot", serverOf(whole, nil, nil), "offset=0", "frames 0..5"},
+		{"scenario 4, lastEpoch above leaderEpoch", serverOf(whole, nil, nil), "offset=6&lastEpoch=5&leaderEpoch=4", "400 INVALID_REQUEST"},
+		{"scenario 4, lastEpoch above the leader's, none given", serverOf(whole, nil, nil), "offset=6&lastEpoch=5", "400 INVALID_REQUEST"},
+		{"scenario 5, an epoch that never was", serverOf(whole, snap(3, 2), snap(3, 2)), "offset=4&lastEpoch=3", "diverging (2,3)"},
+		{"scenario 6, at the log start", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=3&lastEpoch=2", "frames 3..3"},
+		{"scenario 6, at the log start, another epoch", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=3&lastEpoch=3", "snapshot (3,2)"},
+		{"scenario 7, an older epoch, log trimmed", serverOf(trimmed, snap(3, 2), snap(3, 2)), "offset=6&lastEpoch=1", "snapshot (3,2)"},
+		{"scenario 7, an older epoch, log whole", serverOf(whole, snap(3, 2), snap(3, 2)), "offset=6&lastEpoch=1", "diverging (0,0)"},
+		{"scenario 8, diverging, at once", serverOf(epochs, nil, nil), "offset=6&lastEpoch=2&maxWait=500", "diverging (1,3)"},
+		{"scenario 10, one whole batch", serverOf(whole, nil, nil), "offset=0&maxBytes=1", "frames 0..0"},
 		{"another term", serverOf(whole, nil, nil), "offset=6&lastEpoch=4&lastTerm=" + termOf(9).String(), "diverging (4,6)"},
 		{"the same term", serverOf(whole, nil, nil), "offset=6&lastEpoch=4&lastTerm=" + termOf(4).String(), "frames none"},
 		{"log trimmed and no snapshot", serverOf(trimmed, nil, nil), "offset=0", "503 NOT_AVAILABLE"},
@@ -118,6 +118,32 @@ func wantStanding(t *testing.T, g got, leader string, epoch int64) {
 	t.Helper()
 	if l, e := g.Header().Get(HeaderLeader), g.Header().Get(HeaderLeaderEpoch); l != leader || e != fmt.Sprint(epoch) {
 		t.Fatalf("%s names leader %q and epoch %q, want %q and %d", g, l, e, leader, epoch)
+	}
+}
+
+// A leader whose log is damaged goes on, and so do its followers: by the snapshot that holds
+// what they would have read there.
+func TestFetchFromADamagedLog(t *testing.T) {
+	disk := vfs.NewMem()
+	l := openLog(t, disk, onePerFile)
+	appendAll(t, l, batchesOf(run{1, 9})...)
+	patch(t, disk, logFileName("log", 3), flip(-5))
+	latest := &SnapshotRef{SnapshotID: SnapshotID{EndOffset: 6, Epoch: 1}}
+	for query, want := range map[string]string{
+		"offset=2&lastEpoch=1": "frames 2..2",
+		"offset=3&lastEpoch=1": "snapshot (6,1)",
+		"offset=4&lastEpoch=1": "frames 4..4",
+		"offset=6&lastEpoch=1": "frames 6..6",
+	} {
+		if got := request(t.Context(), serverOf(l, latest, latest), query).String(); got != want {
+			t.Errorf("%s → %s, want %s", query, got, want)
+		}
+	}
+	earlier := &SnapshotRef{SnapshotID: SnapshotID{EndOffset: 3, Epoch: 1}}
+	for name, s := range map[string]*Server{"none": serverOf(l, nil, nil), "one that ends before it": serverOf(l, earlier, earlier)} {
+		if got := request(t.Context(), s, "offset=3&lastEpoch=1").String(); got != "500 INTERNAL" {
+			t.Errorf("snapshot: %s → %s", name, got)
+		}
 	}
 }
 
@@ -190,7 +216,7 @@ func TestHighWatermarkIsNamed(t *testing.T) {
 	}
 }
 
-func TestLongPoll(t *testing.T) { // METALOG §5, 9
+func TestScenario9LongPoll(t *testing.T) { // METALOG §5, 9
 	for _, c := range []struct {
 		name    string
 		maxWait string

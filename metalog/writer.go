@@ -25,7 +25,11 @@ type WriterConfig struct {
 	Leader meta.Leader
 	// Cluster is the id that is written, before anything else, into an empty log.
 	Cluster uuid.UUID
-	Clock   func() int64 // milliseconds since the Unix epoch
+	// BatchSize measures a batch as Device does, and BatchBytesMax is how large one may
+	// be by that. The defaults are the encoded batch, and 512 KiB.
+	BatchSize     func(*meta.Batch) (int, error)
+	BatchBytesMax int
+	Clock         func() int64 // milliseconds since the Unix epoch
 	// Committed, if set, is told of each batch once it is committed, in order and
 	// before those who waited for it are answered. It must not block.
 	Committed func(im *meta.Image, b *meta.Batch)
@@ -83,9 +87,12 @@ func NewWriter(cfg WriterConfig) *Writer {
 		done:        make(chan struct{}),
 		ready:       make(chan struct{}),
 		changed:     make(chan struct{}),
-		machine:     NewWriterMachine(WriterMachineConfig{Image: cfg.Image, Leader: cfg.Leader, Cluster: cfg.Cluster}),
-		waiting:     make(map[uint64]*submission),
-		appended:    make(chan error, 1),
+		machine: NewWriterMachine(WriterMachineConfig{
+			Image: cfg.Image, Leader: cfg.Leader, Cluster: cfg.Cluster,
+			BatchSize: cfg.BatchSize, BatchBytesMax: cfg.BatchBytesMax,
+		}),
+		waiting:  make(map[uint64]*submission),
+		appended: make(chan error, 1),
 	}
 }
 

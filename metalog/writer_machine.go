@@ -1,6 +1,7 @@
 package metalog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,7 @@ import (
 
 const (
 	// groupBytesMax is how large a batch may be when it is encoded. It leaves room
-	// below MaxFramePayload, and below what the other device can write at once.
+	// below MaxFramePayload.
 	groupBytesMax = 512 << 10
 	// groupsMax is how many batches may wait for the one in flight. When there are
 	// that many, the writer is full.
@@ -115,6 +116,9 @@ type WriterMachineConfig struct {
 	Image   *meta.Image
 	Leader  meta.Leader
 	Cluster uuid.UUID
+
+	BatchSize     func(*meta.Batch) (int, error)
+	BatchBytesMax int
 }
 
 // WriterMachine decides what the writer accepts, what goes into which batch, and who
@@ -122,6 +126,7 @@ type WriterMachineConfig struct {
 type WriterMachine struct {
 	leader  meta.Leader
 	cluster uuid.UUID
+	bounds  bounds
 
 	state    writerState
 	cause    error       // why it fails or has stopped; nil when that is orderly
@@ -135,7 +140,14 @@ type WriterMachine struct {
 
 // NewWriterMachine returns a machine that waits for OpenEpoch.
 func NewWriterMachine(cfg WriterMachineConfig) *WriterMachine {
-	return &WriterMachine{leader: cfg.Leader, cluster: cfg.Cluster, state: writerNew, image: cfg.Image}
+	m := &WriterMachine{
+		leader: cfg.Leader, cluster: cfg.Cluster, state: writerNew, image: cfg.Image,
+		bounds: bounds{size: cfg.BatchSize, max: cmp.Or(cfg.BatchBytesMax, groupBytesMax)},
+	}
+	if m.bounds.size == nil {
+		m.bounds.size = encodedSize
+	}
+	return m
 }
 
 // Image is the committed image.
@@ -283,7 +295,7 @@ func (m *WriterMachine) newGroup() *group {
 		base = m.groups[n-1].image
 	}
 	g := &group{
-		base: base, image: base,
+		base: base, image: base, bounds: m.bounds,
 		batch: &meta.Batch{
 			Offset: base.Next(), Epoch: m.leader.Epoch, Term: m.leader.Term,
 			Time: meta.NextTime(base.LastTime(), m.wall),

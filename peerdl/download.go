@@ -94,8 +94,8 @@ type Request struct {
 	// the function it returns is called when the download ends, however it ends.
 	// Nil: no reservation.
 	Reserve func(bytes int64) (release func(), err error)
-	// Progress is called after each piece, from one goroutine at a time. It must
-	// not block. Nil: not called.
+	// Progress is called once it is known what an earlier call has left, and after
+	// each piece, from one goroutine at a time. It must not block. Nil: not called.
 	Progress func(Progress)
 }
 
@@ -218,6 +218,7 @@ func (t *transfer) prepare(ctx context.Context) (err error) {
 		}
 	}
 	t.stats.ResumedBytes = t.held
+	t.tell()
 	if t.req.Reserve != nil {
 		if t.release, err = t.req.Reserve(t.req.Size - t.held); err != nil {
 			return fmt.Errorf("peerdl: no room for %d bytes on %s: %w", t.req.Size-t.held, t.req.FS, err)
@@ -232,6 +233,13 @@ func (t *transfer) prepare(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// tell says how far the download is.
+func (t *transfer) tell() {
+	if t.req.Progress != nil {
+		t.req.Progress(Progress{HeldBytes: t.held, SizeBytes: t.req.Size})
+	}
 }
 
 // abandon cleans up after a transfer that failed for err, and returns it.

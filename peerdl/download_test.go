@@ -76,8 +76,8 @@ func TestDownload(t *testing.T) {
 				}
 				fsys := mustOS(t)
 				req := b.request(fsys, sources...)
-				var last Progress
-				req.Progress = func(p Progress) { last = p }
+				var progress []int64
+				req.Progress = func(p Progress) { progress = append(progress, p.HeldBytes) }
 				reserved, released := int64(0), false
 				req.Reserve = func(n int64) (func(), error) {
 					reserved = n
@@ -87,8 +87,8 @@ func TestDownload(t *testing.T) {
 				if s := res.Stats; s.FetchedBytes != b.Size() || s.WastedBytes != 0 || s.ResumedBytes != 0 {
 					t.Errorf("stats %+v", s)
 				}
-				if last.HeldBytes != b.Size() || last.SizeBytes != b.Size() {
-					t.Errorf("last progress %+v", last)
+				if n := len(progress); n != b.pieces.Count()+1 || progress[0] != 0 || progress[n-1] != b.Size() {
+					t.Errorf("progress %v", progress)
 				}
 				if reserved != b.Size() || !released {
 					t.Errorf("reserved %d, released %v", reserved, released)

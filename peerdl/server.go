@@ -1,6 +1,6 @@
 // Package peerdl moves immutable bytes between peers over HTTP: sealed segments,
-// and later snapshots of the metadata. One handler serves them, one downloader
-// fetches them.
+// and snapshots of the metadata. One handler serves them, one downloader fetches
+// them.
 //
 // It owns the chunk path of the HTTP interface (docs/format/chunks.md), the
 // choice of who is asked for which piece (plan.go, pure), the verification of

@@ -213,9 +213,7 @@ func (t *transfer) arrived(ev event) {
 			cancel()
 		}
 	}
-	if t.req.Progress != nil {
-		t.req.Progress(Progress{HeldBytes: t.held, SizeBytes: t.req.Size})
-	}
+	t.tell()
 }
 
 func (t *transfer) blame(ev event, now time.Time) {

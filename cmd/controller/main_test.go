@@ -5,9 +5,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/shoalstore/shoal/internal/cmdline"
 	"github.com/shoalstore/shoal/internal/controller"
+	"github.com/shoalstore/shoal/zkmeta"
 )
 
 func TestExampleSettingsLoad(t *testing.T) {
@@ -18,6 +20,7 @@ func TestExampleSettingsLoad(t *testing.T) {
 	got, err := s.config()
 	want := controller.Config{
 		Data: "/var/lib/shoal/controller", Listen: "127.0.0.1:7070",
+		Metadata: controller.Embedded, ZooKeeper: zkmeta.Access{SessionTimeout: 10 * time.Second},
 		StreamRoot: "/var/lib/shoal/stream", DeepStoreRoots: []string{"/var/lib/shoal/deepstore"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -35,7 +38,8 @@ func TestEveryFlagReachesTheController(t *testing.T) {
 	}
 	var s settings
 	err := cmdline.Parse("shoal-controller", "", &s, []string{
-		"--data=d", "--listen=:1", "--advertise=http://a:1", "--stream-root=s", "--deepstore-root=x,y",
+		"--data=d", "--id=c1", "--metadata=zookeeper://zk/r", "--zookeeper-timeout=4s", "--zookeeper-user=u",
+		"--zookeeper-password-file", token, "--listen=:1", "--advertise=http://a:1", "--stream-root=s", "--deepstore-root=x,y",
 		"--deepstore-root=z", "--node-hosts=n,m", "--cluster-token-file", token, "--allow-beyond-loopback",
 	})
 	if err != nil {
@@ -43,7 +47,8 @@ func TestEveryFlagReachesTheController(t *testing.T) {
 	}
 	got, err := s.config()
 	want := controller.Config{
-		Data: "d", Listen: ":1", Advertise: "http://a:1", StreamRoot: "s", DeepStoreRoots: []string{"x", "y", "z"},
+		Data: "d", ID: "c1", Metadata: "zookeeper://zk/r",
+		ZooKeeper: zkmeta.Access{SessionTimeout: 4 * time.Second, User: "u", Password: "secret"}, Listen: ":1", Advertise: "http://a:1", StreamRoot: "s", DeepStoreRoots: []string{"x", "y", "z"},
 		NodeHosts: []string{"n", "m"}, ClusterToken: "secret", AllowBeyondLoopback: true,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

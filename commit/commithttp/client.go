@@ -19,6 +19,10 @@ import (
 // same, and the repeat learns its outcome.
 const sendTimeout = 20 * time.Second
 
+// patience is how long a controller has to answer before word that another one leads
+// is believed instead.
+const patience = 2 * time.Second
+
 // maxHops bounds how many controllers one Send asks that are not in its list.
 const maxHops = 4
 
@@ -28,16 +32,26 @@ type Client struct {
 	controllers []string
 	http        httpx.Client
 	timeout     time.Duration
+	patience    time.Duration
 
 	mu     sync.Mutex
 	leader string // who led when last heard of, "" = not known
+	first  int    // of controllers, where the next search begins
+	asking map[*ask]struct{}
+}
+
+// ask is a controller that has been asked and has not answered.
+type ask struct {
+	url    string
+	since  time.Time
+	giveUp context.CancelFunc
 }
 
 // NewClient returns a client that looks for the leader among these controllers
 // (base URLs, at least one), and wherever they say it is. Token is the cluster
 // token, empty for none.
 func NewClient(controllers []string, token string) *Client {
-	c := &Client{timeout: sendTimeout}
+	c := &Client{timeout: sendTimeout, patience: patience, asking: map[*ask]struct{}{}}
 	for _, url := range controllers {
 		c.controllers = append(c.controllers, trim(url))
 	}
@@ -56,11 +70,17 @@ func (c *Client) Leader() string {
 }
 
 // SetLeader tells the client who leads, as learnt elsewhere (a heartbeat's
-// answer); "" = not known.
+// answer); "" = not known. Who has waited for another controller for a while asks this
+// one instead: that one is frozen, or cut off.
 func (c *Client) SetLeader(url string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leader = trim(url)
+	for a := range c.asking {
+		if c.leader != "" && a.url != c.leader && time.Since(a.since) >= c.patience {
+			a.giveUp()
+		}
+	}
 }
 
 // forget drops the leader if it still is this one: somebody may have found
@@ -71,6 +91,23 @@ func (c *Client) forget(url string) {
 	if c.leader == url {
 		c.leader = ""
 	}
+}
+
+// silent has the next search begin behind a controller that did not answer: one that
+// is frozen takes all the time of a Send, and the others would never be asked.
+func (c *Client) silent(url string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first < len(c.controllers) && c.controllers[c.first] == url {
+		c.first = (c.first + 1) % len(c.controllers)
+	}
+}
+
+// order lists the controllers, the leader as far as known first.
+func (c *Client) order() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Concat([]string{c.leader}, c.controllers[c.first:], c.controllers[:c.first])
 }
 
 // Close closes idle connections.
@@ -86,7 +123,7 @@ func (c *Client) Send(ctx context.Context, m commit.Message) (commit.Reply, erro
 
 	var errs []error
 	var notLeader commit.Reply
-	queue := slices.Concat([]string{c.Leader()}, c.controllers)
+	queue := c.order()
 	asked := map[string]bool{"": true}
 	for len(queue) > 0 {
 		url := queue[0]
@@ -108,6 +145,10 @@ func (c *Client) Send(ctx context.Context, m commit.Message) (commit.Reply, erro
 			continue
 		}
 		errs = append(errs, err)
+		queue = slices.Insert(queue, 0, c.Leader()) // it may have become known meanwhile
+		if _, answered := errors.AsType[*httpx.Error](err); !answered {
+			c.silent(url)
+		}
 		if ctx.Err() != nil || isRefusal(err) {
 			break
 		}
@@ -119,11 +160,28 @@ func (c *Client) Send(ctx context.Context, m commit.Message) (commit.Reply, erro
 }
 
 func (c *Client) post(ctx context.Context, url string, m commit.Message) (reply commit.Reply, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := &ask{url: url, since: time.Now(), giveUp: cancel}
+	c.begin(a)
+	defer c.end(a)
 	err = c.http.PostJSON(ctx, url+"/protocol/"+string(m.Kind), m, &reply)
 	if err == nil && reply.Status == "" {
 		err = fmt.Errorf("%s answered without a status", url)
 	}
 	return reply, err
+}
+
+func (c *Client) begin(a *ask) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asking[a] = struct{}{}
+}
+
+func (c *Client) end(a *ask) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.asking, a)
 }
 
 // isRefusal reports whether every controller would say the same: the message is

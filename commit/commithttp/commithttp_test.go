@@ -239,6 +239,51 @@ func TestClientGoesOnWhenTheLeaderDies(t *testing.T) {
 	}
 }
 
+// frozen takes messages and says nothing.
+func frozen(ctx context.Context, _ commit.Message) commit.Reply {
+	<-ctx.Done()
+	return commit.Reply{}
+}
+
+// Word of the new leader comes by the heartbeats, while a message still waits for the
+// old one.
+func TestClientLeavesAFrozenLeaderForTheNext(t *testing.T) {
+	old := newController(t, frozen)
+	next := newController(t, answering(commit.Reply{Status: commit.CatchUp, Offset: 50}))
+	client := newClient(t, old.URL, next.URL)
+	client.patience = 0
+	client.SetLeader(old.URL)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		for old.asked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		client.SetLeader(old.URL) // the same: it is waited for
+		client.SetLeader(next.URL)
+	}()
+	got, err := client.Send(t.Context(), message(commit.SegmentConsumed))
+	<-heard
+	if err != nil || got.Offset != 50 || old.asked.Load() != 1 || next.asked.Load() != 1 {
+		t.Errorf("got %+v, %v; asked %d and %d times", got, err, old.asked.Load(), next.asked.Load())
+	}
+}
+
+func TestClientLooksBehindAFrozenController(t *testing.T) {
+	first := newController(t, frozen)
+	leader := newController(t, answering(commit.Reply{Status: commit.Hold}))
+	client := newClient(t, first.URL, leader.URL)
+	client.timeout = 100 * time.Millisecond // for all that one Send asks
+	if got, err := client.Send(t.Context(), message(commit.SegmentConsumed)); err == nil {
+		t.Fatalf("a controller that is frozen answers %+v", got)
+	}
+	client.timeout = sendTimeout
+	got, err := client.Send(t.Context(), message(commit.SegmentConsumed))
+	if err != nil || got.Status != commit.Hold || first.asked.Load() != 1 {
+		t.Errorf("got %+v, %v; the frozen one was asked %d times", got, err, first.asked.Load())
+	}
+}
+
 func TestClientSaysNotLeaderWhenNobodyLeads(t *testing.T) {
 	var a, b *controller
 	a = newController(t, func(context.Context, commit.Message) commit.Reply {

@@ -26,6 +26,7 @@ type Client struct {
 
 	mu     sync.Mutex
 	leader string // "" when nobody is known to lead
+	first  int    // of urls, where the next search begins
 }
 
 // NewClient returns a client of the controllers at urls, base URLs without a
@@ -87,6 +88,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 			return nil
 		case !errors.As(err, &answer): // nobody there
 			c.lost(url)
+			c.silent(url)
 			failed = append(failed, err)
 		case answer.Status == http.StatusMisdirectedRequest:
 			c.lost(url)
@@ -113,12 +115,24 @@ func (c *Client) lost(url string) {
 	}
 }
 
+// silent has the next search begin behind a controller that did not answer: one that
+// is frozen takes all the time that its caller has, and the others would never be
+// asked.
+func (c *Client) silent(url string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first < len(c.urls) && c.urls[c.first] == url {
+		c.first = (c.first + 1) % len(c.urls)
+	}
+}
+
 // order lists the controllers, the last known leader first.
 func (c *Client) order() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	urls := slices.Concat(c.urls[c.first:], c.urls[:c.first])
 	if c.leader == "" {
-		return slices.Clone(c.urls)
+		return urls
 	}
-	return append([]string{c.leader}, c.urls...)
+	return append([]string{c.leader}, urls...)
 }

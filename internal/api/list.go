@@ -48,6 +48,9 @@ func TablePath(table string, parts ...string) string { return join("/tables", ta
 // SegmentPath is the path of a segment, on a controller and on a node.
 func SegmentPath(table string, parts ...string) string { return join("/segments", table, parts) }
 
+// NodePath is the path of a node on a controller.
+func NodePath(node string, parts ...string) string { return join("/nodes", node, parts) }
+
 func join(root, first string, parts []string) string {
 	path := root + "/" + url.PathEscape(first)
 	for _, p := range parts {

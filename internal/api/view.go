@@ -29,9 +29,14 @@ type TableView struct {
 	CreatedAt     time.Time       `json:"createdAt"`
 	LastError     string          `json:"lastError,omitempty"`
 	Partitions    int             `json:"partitions"`
-	Segments      int64           `json:"segments"` // DONE
-	Rows          int64           `json:"rows"`     // in DONE segments
-	SizeBytes     int64           `json:"sizeBytes"`
+	// PartitionStates counts the partitions by what they are doing, Ending the
+	// segments that were asked to end and have not: how far a pause is, and a resume.
+	PartitionStates map[meta.PartitionState]int `json:"partitionStates"`
+	Ending          int                         `json:"ending"`
+
+	Segments  int64 `json:"segments"` // DONE
+	Rows      int64 `json:"rows"`     // in DONE segments
+	SizeBytes int64 `json:"sizeBytes"`
 	// UnderReplicated and SingleCopy count DONE segments.
 	UnderReplicated int64 `json:"underReplicated"`
 	SingleCopy      int64 `json:"singleCopy"`
@@ -80,8 +85,12 @@ type NodeView struct {
 	AppliedOffset int64     `json:"appliedOffset"`
 	LastHeartbeat time.Time `json:"lastHeartbeat,omitzero"`
 	Busy          int       `json:"busy"`
-	Segments      int64     `json:"segments"`
-	SizeBytes     int64     `json:"sizeBytes"`
+	// Partitions counts those that name the node as a replica, Consuming the segments
+	// that it consumes: a node that is drained is done with both when they are 0.
+	Partitions int   `json:"partitions"`
+	Consuming  int   `json:"consuming"`
+	Segments   int64 `json:"segments"`
+	SizeBytes  int64 `json:"sizeBytes"`
 }
 
 // ConsumingView is what a node does for one partition: GET /partitions on it.
@@ -129,4 +138,17 @@ type SegmentEvent struct {
 type ForceCommitted struct {
 	Job      uuid.UUID `json:"job"`
 	Segments int       `json:"segments"`
+}
+
+// Pause is the body of POST /tables/{t}/pauseConsumption; it may be left out.
+type Pause struct {
+	// By says who pauses, for people; "api" without.
+	By string `json:"by,omitempty"`
+}
+
+// SnapshotAsked is the id of the snapshot that every controller and every node makes, in a
+// while, after one was asked for.
+type SnapshotAsked struct {
+	EndOffset int64 `json:"endOffset"`
+	Epoch     int64 `json:"epoch"`
 }

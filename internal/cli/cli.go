@@ -22,6 +22,7 @@ import (
 	"github.com/shoalstore/shoal/internal/cmdline"
 	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/peerdl"
 )
 
 // The exit statuses.
@@ -45,10 +46,13 @@ type grammar struct {
 
 	Up          upCommand          `cmd:"" help:"Run a whole local cluster in one process and feed a table."`
 	Status      statusCommand      `cmd:"" help:"Who leads, the nodes, the tables."`
-	Tables      tablesCommand      `cmd:"" help:"List, show, create and validate tables."`
+	Tables      tablesCommand      `cmd:"" help:"List, show, create, validate, update, pause, resume and delete tables."`
+	Nodes       nodesCommand       `cmd:"" help:"List, drain and remove nodes."`
 	Partitions  partitionsCommand  `cmd:"" help:"What the partitions are doing, and how far each replica is."`
 	Segments    segmentsCommand    `cmd:"" help:"List, show, download and verify segments."`
 	Coverage    coverageCommand    `cmd:"" help:"Prove which offsets of a table are in committed segments."`
+	Metadata    metadataCommand    `cmd:"" help:"The log of the metadata and its snapshots, and where the metadata is kept."`
+	Doctor      doctorCommand      `cmd:"" help:"Find out what is wrong with what Shoal runs on: ZooKeeper today, other kinds of address later."`
 	ForceCommit forceCommitCommand `cmd:"" help:"Ask the consuming segments of a table to end where they are."`
 }
 
@@ -64,6 +68,7 @@ type app struct {
 	IO
 	json    bool
 	http    *httpx.Client
+	bulk    *httpx.Client // for what is larger than an answer of the API
 	control *api.Client
 }
 
@@ -106,7 +111,7 @@ func run(ctx context.Context, args []string, std IO) (err error, exited *int) {
 	}()
 	var g grammar
 	parser, err := kong.New(&g, kong.Name("shoal"), kong.Description(about),
-		kong.Vars{"version": cmdline.Version(), "controller": api.DefaultController},
+		kong.Vars{"version": cmdline.Version(), "controller": api.DefaultController, "kinds": strings.Join(kindNames(), ", ")},
 		kong.Writers(std.Out, std.Err), kong.Exit(func(status int) { panic(exit{status}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
@@ -122,7 +127,9 @@ func run(ctx context.Context, args []string, std IO) (err error, exited *int) {
 	}
 	a := &app{IO: std, json: g.Output == "json", http: &httpx.Client{Token: token}}
 	a.control = api.NewClient(a.http, g.Controller...)
+	a.bulk = &httpx.Client{Token: token, HTTP: &http.Client{Transport: peerdl.NewTransport()}}
 	defer a.http.Close()
+	defer a.bulk.Close()
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return parsed.Run(a), nil
 }

@@ -34,6 +34,13 @@ func TestOutput(t *testing.T) {
 		{"segments-verify", []string{"segments", "verify", "flights", segmentName}, ExitOK},
 		{"coverage", []string{"coverage", "flights"}, ExitOK},
 		{"force-commit", []string{"force-commit", "flights"}, ExitOK},
+		{"tables-pause", []string{"tables", "pause", "flights", "--by", "me"}, ExitOK},
+		{"tables-resume", []string{"tables", "resume", "flights", "--from", "largest"}, ExitOK},
+		{"tables-delete", []string{"tables", "delete", "flights", "--yes"}, ExitOK},
+		{"nodes", []string{"nodes"}, ExitOK},
+		{"nodes-drain", []string{"nodes", "drain", "node-1"}, ExitOK},
+		{"nodes-undrain", []string{"nodes", "undrain", "node-1"}, ExitOK},
+		{"nodes-remove", []string{"nodes", "remove", "node-3"}, ExitOK},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, text, errs := c.shoal(t, test.args...)
@@ -94,6 +101,11 @@ func TestExitStatus(t *testing.T) {
 		{"a created table", []string{"tables", "create", "-f", good}, ExitOK, nil},
 		{"five mistakes, all named", []string{"tables", "validate", "-f", bad}, ExitNo, []string{"bad.yaml:5: colour", "name", "stream.path", "replication", "segment.maxRows"}},
 		{"what the cluster does not allow", []string{"tables", "validate", "-f", elsewhere}, ExitNo, []string{"not below an allowed root"}},
+		{"an updated table", []string{"tables", "update", "flights", "-f", good}, ExitOK, nil},
+		{"deletion without a yes", []string{"tables", "delete", "flights"}, ExitUsage, []string{"--yes"}},
+		{"unknown place to resume", []string{"tables", "resume", "flights", "--from", "yesterday"}, ExitUsage, []string{"--from"}},
+		{"unknown node", []string{"nodes", "drain", "node-9"}, ExitFailed, []string{"NODE_NOT_FOUND"}},
+		{"a node that is needed", []string{"nodes", "remove", "node-1"}, ExitFailed, []string{"NODE_IN_USE"}},
 		{"no command", nil, ExitUsage, []string{"expected one of"}},
 		{"unknown command", []string{"frobnicate"}, ExitUsage, []string{"frobnicate"}},
 		{"unknown flag", []string{"status", "--frob"}, ExitUsage, []string{"--frob"}},

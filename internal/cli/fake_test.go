@@ -142,6 +142,30 @@ func (c *cluster) routes() http.Handler {
 	answer("GET /tables/flights/partitions", fixed(httpx.List[api.PartitionView]{Items: partitionViews()}))
 	answer("GET /tables/flights/coverage", func(*http.Request) any { return c.coverage })
 	answer("POST /tables/flights/forceCommit", fixed(api.ForceCommitted{Job: jobID, Segments: 2}))
+	inState := func(state meta.TableState) any {
+		v := tableView()
+		v.State, v.Ending = state, 2
+		return v
+	}
+	answer("PUT /tables/flights", fixed(tableView()))
+	answer("DELETE /tables/flights", fixed(inState(meta.TableDeleting)))
+	answer("POST /tables/flights/pauseConsumption", fixed(inState(meta.TablePaused)))
+	answer("POST /tables/flights/resumeConsumption", fixed(inState(meta.TableActive)))
+	answer("POST /nodes/{node}/{what}", func(r *http.Request) any {
+		switch {
+		case r.PathValue("node") == "node-9":
+			return httpx.Errorf(http.StatusNotFound, api.CodeNodeNotFound, "no node is registered")
+		case r.PathValue("what") == "drain":
+			return c.node("node-1", meta.NodeDraining)
+		}
+		return c.node("node-1", meta.NodeUp)
+	})
+	answer("DELETE /nodes/{node}", func(r *http.Request) any {
+		if r.PathValue("node") == "node-1" {
+			return httpx.Errorf(http.StatusConflict, meta.CodeNodeInUse, "node node-1 is UP: drain and stop it first")
+		}
+		return nil
+	})
 	answer("GET /segments/flights", func(*http.Request) any {
 		return httpx.List[api.SegmentView]{Items: []api.SegmentView{c.segment(), openSegment()}}
 	})
@@ -189,7 +213,7 @@ func (c *cluster) Open() (vfs.File, *segment.Pieces, func(), error) {
 func (c *cluster) node(id string, state meta.NodeState) api.NodeView {
 	return api.NodeView{
 		Node:          meta.Node{ID: id, URL: c.URL + "/" + id, Zone: "a", State: state, Incarnation: 2},
-		LastHeartbeat: moment.Add(-2 * time.Second), Busy: 1, Segments: 4, SizeBytes: 5 << 20, AppliedOffset: 17,
+		LastHeartbeat: moment.Add(-2 * time.Second), Busy: 1, Partitions: 3, Consuming: 2, Segments: 4, SizeBytes: 5 << 20, AppliedOffset: 17,
 	}
 }
 
@@ -199,7 +223,7 @@ func tableView() api.TableView {
 	cfg.Segment.MaxAge = config.Duration(time.Hour)
 	return api.TableView{
 		Name: "flights", ID: clusterID, State: meta.TableActive, ConfigVersion: 1, Config: *cfg, CreatedAt: moment,
-		Partitions: 2, Segments: 12, Rows: 9746, SizeBytes: 3 << 20, UnderReplicated: 1, SingleCopy: 0, LastError: "the stream has gone",
+		Partitions: 2, PartitionStates: map[meta.PartitionState]int{meta.PartitionConsuming: 1, meta.PartitionPaused: 1}, Segments: 12, Rows: 9746, SizeBytes: 3 << 20, UnderReplicated: 1, SingleCopy: 0, LastError: "the stream has gone",
 	}
 }
 

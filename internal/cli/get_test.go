@@ -74,7 +74,12 @@ func TestGetResumes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = peerdl.NewDownloader(peerdl.Config{}).Download(ctx, peerdl.Request{
 		Digest: c.Digest(), Size: c.Size(), Sources: []peerdl.Source{{URL: c.segment().Sources[1].URL}},
-		FS: root, Part: "mine.parquet.part", Progress: func(peerdl.Progress) { cancel() },
+		FS: root, Part: "mine.parquet.part",
+		Progress: func(p peerdl.Progress) {
+			if p.HeldBytes > 0 {
+				cancel()
+			}
+		},
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

@@ -44,9 +44,9 @@ func (a *app) printNodes(nodes []api.NodeView) error {
 		_, err := fmt.Fprintln(a.Out, "no nodes")
 		return err
 	}
-	t := newTable(a.Out, "NODE", "STATE", "ZONE", "SEGMENTS", "SIZE", "BUSY", "HEARD", "URL")
+	t := newTable(a.Out, "NODE", "STATE", "ZONE", "SEGMENTS", "SIZE", "BUSY", "CONSUMES", "HEARD", "URL")
 	for _, n := range nodes {
-		t.row(n.ID, n.State, n.Zone, count(n.Segments), size(n.SizeBytes), n.Busy, a.ago(n.LastHeartbeat), n.URL)
+		t.row(n.ID, n.State, n.Zone, count(n.Segments), size(n.SizeBytes), n.Busy, n.Consuming, a.ago(n.LastHeartbeat), n.URL)
 	}
 	return t.flush()
 }

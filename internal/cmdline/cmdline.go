@@ -131,19 +131,22 @@ func IsTerminal(w any) bool {
 }
 
 // ReadToken reads the token of a cluster from its file; no file, no token.
-func ReadToken(file string) (string, error) {
+func ReadToken(file string) (string, error) { return readSecret("cluster token", file) }
+
+// readSecret reads the one word in a file; no file, no word.
+func readSecret(what, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("cluster token: %w", err)
+		return "", fmt.Errorf("%s: %w", what, err)
 	}
-	token := strings.TrimSpace(string(text))
-	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", fmt.Errorf("cluster token: %s does not hold one word", file)
+	word := strings.TrimSpace(string(text))
+	if word == "" || strings.ContainsAny(word, " \t\r\n") {
+		return "", fmt.Errorf("%s: %s does not hold one word", what, file)
 	}
-	return token, nil
+	return word, nil
 }
 
 // Version is that of the build.

@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -25,15 +26,22 @@ import (
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/snapshots"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/metalog"
 	"github.com/shoalstore/shoal/stream"
+	"github.com/shoalstore/shoal/zkmeta"
 )
 
 // Config is what a controller is started with.
 type Config struct {
 	// Data is the directory of its log. It is made if it is not there.
 	Data string
+	// Metadata is where the metadata is: "embedded" (also when empty), in Data alone,
+	// with one controller; or "zookeeper://host:port,…/root".
+	Metadata string
+	// ZooKeeper is how to reach it, beside the address.
+	ZooKeeper zkmeta.Access
 	// Listen is the address to serve on; without a host it is loopback.
 	Listen string
 	// Advertise is the URL that others reach it by; empty: made from Listen.
@@ -53,9 +61,15 @@ type Config struct {
 	AllowBeyondLoopback bool
 }
 
+// Embedded is Config.Metadata of a controller that has its metadata to itself.
+const Embedded = "embedded"
+
 // Validate returns every fault of the configuration.
 func (c Config) Validate() error {
 	var faults config.Faults
+	if c.distributed() {
+		c.validateZooKeeper(&faults)
+	}
 	if c.Data == "" {
 		faults.Addf("data", c.Data, "a directory is needed")
 	}
@@ -82,22 +96,19 @@ type Controller struct {
 	url     string
 	reg     *prometheus.Registry
 	logs    *metalog.Metrics
-	nodes   *httpx.Client
+	nodes   *httpx.Client // for nodes and other controllers
 	streams *stream.Opener
 	deep    *deepstore.Opener
 	shell   *shell
+	shared  snapshots.Shared                 // what keepers of snapshots need
+	keeper  atomic.Pointer[snapshots.Keeper] // of the log that is open here; nil: none is
 
 	retention retentionMetrics
 
-	mu       sync.Mutex
-	standing standing
-}
+	member *member // nil in embedded mode
 
-// standing is the leadership of this process, if it leads.
-type standing struct {
-	writer *metalog.Writer
-	server *metalog.Server
-	epoch  int64
+	mu       sync.Mutex
+	standing *leadership // nil while this process does not lead
 }
 
 // ErrNotLeading says that this controller does not lead at the moment.
@@ -137,8 +148,17 @@ func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
 	c.shell = newShell(log, c)
 	c.nodes = &httpx.Client{Token: cfg.ClusterToken}
 	c.logs = metalog.NewMetrics(c.reg)
+	c.shared = c.newShared()
 	registerMetrics(c.reg, c)
 	c.retention = newRetentionMetrics(c.reg)
+	if err := c.claimMode(); err != nil {
+		return nil, err
+	}
+	if cfg.distributed() {
+		if c.member, err = newMember(c); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 
@@ -156,6 +176,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.shell.run(shellCtx) })
 	wg.Go(func() {
 		defer stopShell()
+		if c.member != nil {
+			stop(c.member.run(ctx))
+			return
+		}
 		stop(c.keepLeading(ctx))
 	})
 	wg.Go(func() {
@@ -177,10 +201,16 @@ func (c *Controller) Close() error {
 	if c.nodes != nil {
 		c.nodes.Close()
 	}
+	if c.shared.Client != nil {
+		c.shared.Client.Close()
+	}
 	if c.ln != nil {
 		if err := c.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if c.member != nil {
+		errs = append(errs, c.member.close())
 	}
 	if c.lock != nil {
 		errs = append(errs, c.lock.Close())

@@ -23,8 +23,9 @@ const (
 	askedSoFar = "asked"      // segments that were asked to end
 )
 
-// endsPerBatch bounds one batch of requests to end.
-const endsPerBatch = 200
+// endsPerBatch bounds one batch of requests to end: with the longest names and errors
+// that is what one request to ZooKeeper holds.
+const endsPerBatch = 50
 
 type jobID = uuid.UUID
 

@@ -35,7 +35,7 @@ func TestForceCommitAsksEachSegmentOnceAndWaitsForAll(t *testing.T) {
 	if n := len(r.asked(table)); n != 450 {
 		t.Fatalf("%d are asked", n)
 	}
-	if n := len(r.log.Batches) - batches; n != 1+3 {
+	if n := len(r.log.Batches) - batches; n != 1+450/endsPerBatch {
 		t.Fatalf("%d batches", n)
 	}
 	j := r.log.Image.Job(id)
@@ -76,8 +76,8 @@ func TestForceCommitGoesOnWhereItWas(t *testing.T) {
 	r := newRig(t)
 	table := r.table("t", 450)
 	r.job(table)
-	r.well() // the first 200
-	for p := range int32(200) {
+	r.well() // the first batch
+	for p := range int32(endsPerBatch) {
 		r.log.Do(t, meta.ClearEndRequested(meta.SegmentKey{Table: table, Partition: p}, false))
 	}
 	old := r.land() // the second batch is lost with its leader
@@ -86,7 +86,7 @@ func TestForceCommitGoesOnWhereItWas(t *testing.T) {
 	r.log.TakeOver(t)
 	r.lead()
 	r.settle()
-	if got := r.asked(table); len(got) != 250 || slices.Min(got) != 200 {
+	if got := r.asked(table); len(got) != 450-endsPerBatch || slices.Min(got) != endsPerBatch {
 		t.Fatalf("%d are asked, from %d on", len(got), slices.Min(got))
 	}
 }

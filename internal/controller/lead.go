@@ -66,83 +66,27 @@ func (e *newerClusterError) Error() string {
 // lead is one leadership: open the log, open an epoch, write until ctx ends or
 // an append fails.
 func (c *Controller) lead(ctx context.Context) (err error) {
-	log, err := metalog.OpenLog(c.fs, metalog.LogOptions{Logger: c.root, Metrics: c.logs})
-	if err != nil {
+	local := newLocalLog(c)
+	local.original = true
+	if err := local.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	image, err := metalog.Replay(log, meta.Empty())
-	if err != nil {
-		return err
-	}
+	local.keep()
+	defer func() { err = errors.Join(err, local.close()) }()
 	cluster := uuid.New()
-	if found := image.Cluster(); found != nil {
+	if found := local.image.Cluster(); found != nil {
 		if found.FormatVersion > meta.FormatVersion {
 			return &newerClusterError{found.FormatVersion}
 		}
 		cluster = found.ID
 	}
-	epoch, err := metalog.ClaimEpoch(c.fs, image.Epoch())
+	epoch, err := metalog.ClaimEpoch(c.fs, local.image.Epoch())
 	if err != nil {
 		return err
 	}
-	writer := metalog.NewWriter(metalog.WriterConfig{
-		Device: log, Image: image, Cluster: cluster,
-		Leader:    meta.Leader{Epoch: epoch, Term: uuid.New(), Controller: c.cfg.ID, URL: c.url},
-		Clock:     func() int64 { return time.Now().UnixMilli() },
-		Committed: c.shell.news.committed,
-		Logger:    c.root, Metrics: c.logs,
-	})
-	server := metalog.NewServer(metalog.ServerConfig{Log: log, Logger: c.root})
-	// The writer outlives ctx until the machine has laid down its leadership.
-	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopWriting()
-	failed := make(chan error, 1)
-	go func() { failed <- writer.Run(writing) }()
-	select {
-	case <-writer.Ready():
-	case err := <-failed:
+	l, err := c.openEpoch(ctx, metalog.WriterConfig{Device: local.log, Image: local.image, Cluster: cluster}, local.keeper, epoch)
+	if err != nil {
 		return err
 	}
-	server.SetStanding(metalog.Standing{Cluster: cluster, Epoch: epoch, URL: c.url, Leading: true})
-	c.stand(standing{writer: writer, server: server, epoch: epoch})
-	c.shell.post(writing, Lead{URL: c.url, Image: writer.Image()})
-	c.log.Info().Int64("epoch", epoch).Str("cluster", cluster.String()).Msg("leading")
-
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
-		stopWriting()
-		err = <-failed
-	}
-	server.Shutdown()
-	c.stand(standing{})
-	c.shell.post(context.WithoutCancel(ctx), Depose{})
-	return err
-}
-
-// stand says what this process's leadership is from now on.
-func (c *Controller) stand(s standing) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.standing = s
-}
-
-// leading returns the leadership of this process, or an error.
-func (c *Controller) leading() (standing, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.standing.writer == nil {
-		return standing{}, ErrNotLeading
-	}
-	return c.standing, nil
-}
-
-// submit has a function of the image written.
-func (c *Controller) submit(ctx context.Context, fn meta.Func) (metalog.Result, error) {
-	s, err := c.leading()
-	if err != nil {
-		return metalog.Result{}, err
-	}
-	return s.writer.Submit(ctx, fn)
+	return l.serve(ctx)
 }

@@ -10,6 +10,26 @@ import (
 	"github.com/shoalstore/shoal/meta/metatest"
 )
 
+// A leader that has just begun does not take a node for silent that it has not had the
+// time to hear of.
+func TestANodeMayBeAliveUntilItWasSilentForTheWholeTime(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) NodeSeen { return NodeSeen{HeardAt: now.Add(-d).UnixMilli()} }
+	for _, c := range []struct {
+		seen NodeSeen
+		want bool
+	}{
+		{NodeSeen{}, true},
+		{ago(time.Second), true},
+		{ago(heartbeatTimeout), true},
+		{ago(heartbeatTimeout + time.Second), false},
+	} {
+		if got := c.seen.mayBeAlive(now); got != c.want {
+			t.Errorf("%+v: %v", c.seen, got)
+		}
+	}
+}
+
 func TestSilentNodeIsDownAfterTheTimeoutAndUpAgainWhenHeardOf(t *testing.T) {
 	r := newRig(t)
 	r.later(heartbeatTimeout, "") // a new leader waits one full time-out

@@ -12,7 +12,7 @@ type Seen struct {
 // NodeSeen is what the leader knows of a node from its heartbeats.
 type NodeSeen struct {
 	Heard         bool
-	HeardAt       int64 // wall time of the leader, ms
+	HeardAt       int64 // wall time of the leader, ms; if not Heard, since when it is waited for, 0: not yet
 	AppliedOffset int64
 	Busy          int
 }

@@ -28,7 +28,8 @@ type Now struct {
 // Its parts are kept apart by subject: the completion protocol
 // (completion.go), the nodes' liveness (liveness.go), reports of copies
 // (locations.go), the checks of the deep store (checks.go), tables on their way
-// to ACTIVE (tables.go), jobs (jobs.go), and retention with its tombstones (retention.go).
+// to ACTIVE (tables.go), changes of many records (bulk.go), jobs (jobs.go), and
+// retention with its tombstones (retention.go).
 //
 // The image that it decides on holds everything whose Wrote it was given, and
 // only what is committed.
@@ -48,6 +49,7 @@ type Machine struct {
 	confirmed  confirmations
 	checks     checks
 	tables     tables
+	bulk       bulk
 	jobs       map[jobID]*jobWork
 	retention  retention
 
@@ -69,6 +71,8 @@ type effect struct {
 	found   bool           // of a check: the copy is there
 	id      uuid.UUID      // of a table or a job
 	step    bool           // of a table: it takes the table on, and does not only note an error
+	bulk    bulkKey
+	from    meta.ConsumeFrom // of a listing for a resume
 	// gone counts the segments that retention takes, once the function is evaluated.
 	gone     *int
 	segments []meta.SegmentKey // of tombstones
@@ -95,6 +99,8 @@ const (
 	forGrace             // Write: the grace of tombstones is over
 	forRemoval           // Write: tombstones go
 	forDelete            // DeleteDeepStore
+	forBulk              // Write: a step of a bulk change
+	forStarts            // ListPartitions: for a resume
 )
 
 // NewMachine returns the machine of a controller that does not lead.
@@ -113,6 +119,7 @@ func (m *Machine) reset() {
 	m.confirmed = newConfirmations()
 	m.checks = newChecks()
 	m.tables = newTables()
+	m.bulk = newBulk()
 	m.jobs = map[jobID]*jobWork{}
 	m.retention = newRetention(m.retention.timing)
 	m.effects = map[uint64]effect{}
@@ -145,7 +152,9 @@ func (m *Machine) Step(now Now, ev Event) []Action {
 			m.wrote(e, ev)
 		}
 	case Listed:
-		if e, ok := m.take(ev.ID); ok {
+		if e, ok := m.take(ev.ID); ok && e.purpose == forStarts {
+			m.startsListed(e, ev)
+		} else if ok {
 			m.listed(e, ev)
 		}
 	case Checked:
@@ -167,6 +176,7 @@ func (m *Machine) Step(now Now, ev Event) []Action {
 	if m.leading {
 		m.startChecks()
 		m.startLists()
+		m.startBulk()
 		m.workTombstones()
 	}
 	return m.out
@@ -235,8 +245,11 @@ func (m *Machine) review(touched []meta.Key) {
 			m.reviewNode(r)
 		case *meta.Table:
 			m.reviewTable(r)
+		case *meta.Partition:
+			m.reviewReplicas(r)
 		case *meta.Segment:
 			m.reviewSegment(r)
+			m.reviewReplicas(r)
 		case *meta.Job:
 			m.reviewJob(r)
 		case *meta.Tombstone:
@@ -251,6 +264,9 @@ func (m *Machine) review(touched []meta.Key) {
 func (m *Machine) reviewNode(n *meta.Node) {
 	m.live.wait(m.now.Mono, n, m.image.Next())
 	m.confirmed.forgetOtherStores(nodeStore{n.ID, n.StoreID})
+	if k := (bulkKey{node: n.ID}); n.State == meta.NodeDraining && m.bulk.work[k] == nil { // its record changes with every report
+		m.takeUp(k)
+	}
 }
 
 // reviewGone forgets what is remembered of a record that was removed.
@@ -308,6 +324,7 @@ func (m *Machine) wrote(e effect, ev Wrote) {
 		m.completionWrote(e, ev)
 	case forNode:
 		m.live.settled(e.node)
+		m.retryDrains()
 	case forLocations:
 		m.locationsWrote(e, ev)
 	case forCopy:
@@ -320,6 +337,8 @@ func (m *Machine) wrote(e effect, ev Wrote) {
 		m.expiryWrote(e, ev)
 	case forGrace, forRemoval:
 		m.tombstonesWrote(e)
+	case forBulk:
+		m.bulkWrote(e, ev)
 	}
 }
 

@@ -393,7 +393,7 @@ func (w *world) negotiate() {
 func (w *world) changeTheWorld() {
 	t := w.t
 	try := func(fn meta.Func) { _ = w.log.Try(t, fn) }
-	switch rapid.IntRange(0, 11).Draw(t, "change") {
+	switch rapid.IntRange(0, 14).Draw(t, "change") {
 	case 0:
 		if len(w.tables) < 3 {
 			name := fmt.Sprint("t", len(w.tables))
@@ -419,7 +419,9 @@ func (w *world) changeTheWorld() {
 			if rapid.Bool().Draw(t, "pause") {
 				try(meta.PauseTable(table.ID, meta.Pause{}))
 			} else {
-				try(meta.ResumeTable(table.ID))
+				try(meta.ResumeTable(table.ID, rapid.SampledFrom([]meta.ConsumeFrom{
+					meta.FromLastConsumed, meta.FromSmallest, meta.FromLargest,
+				}).Draw(t, "from")))
 			}
 		}
 	case 5:
@@ -447,6 +449,14 @@ func (w *world) changeTheWorld() {
 		}
 	case 10:
 		try(meta.RemoveNode(w.node()))
+	case 12:
+		try(meta.SetNodeState(w.node(), meta.AnyIncarnation, meta.NodeDraining))
+	case 13:
+		try(meta.UndrainNode(w.node(), rapid.Bool().Draw(t, "alive")))
+	case 14: // the first table stays
+		if table := w.log.Image.TableByName(rapid.SampledFrom(w.tables).Draw(t, "table")); table != nil && table.Name != "t0" {
+			try(meta.DeleteTable(table.ID))
+		}
 	case 11: // a clock is set
 		ahead := rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 2 * time.Hour, -2 * time.Hour}).Draw(t, "ahead")
 		if rapid.Bool().Draw(t, "leader's") {
@@ -510,7 +520,7 @@ func (w *world) heal() {
 	clear(w.nodesAhead)
 	for _, name := range w.tables {
 		w.streams[name] = max(w.streams[name], 1)
-		_ = w.log.Try(w.t, meta.ResumeTable(metatest.ID("table "+name)))
+		_ = w.log.Try(w.t, meta.ResumeTable(metatest.ID("table "+name), meta.FromLastConsumed))
 	}
 	for t := range w.log.Image.Tables() {
 		for s := range w.log.Image.TableSegments(t.ID) {
@@ -523,6 +533,7 @@ func (w *world) heal() {
 		if w.log.Image.Node(n) == nil {
 			w.log.AddNode(w.t, n, "zone")
 		}
+		_ = w.log.Try(w.t, meta.UndrainNode(n, true))
 	}
 	for range 900 {
 		w.pass(time.Second)
@@ -578,6 +589,12 @@ func (w *world) checkHealed() {
 		}
 	}
 	w.checkRetained()
+	if b := &w.m.bulk; len(b.work)+b.due.Len()+b.writing > 0 {
+		w.t.Fatalf("bulk changes are left: %+v", b)
+	}
+	if v := meta.CheckInvariants(im); len(v) > 0 {
+		w.t.Fatalf("%v", v)
+	}
 	if len(w.open)+len(w.m.effects)+len(w.m.jobs)+len(w.m.checks.of)+w.m.checks.waiting.Len() > 0 {
 		w.t.Fatalf("left: %d tickets, %d effects, %d jobs, %d checks", len(w.open), len(w.m.effects), len(w.m.jobs), len(w.m.checks.of))
 	}

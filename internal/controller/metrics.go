@@ -1,9 +1,13 @@
 package controller
 
 import (
+	"context"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/shoalstore/shoal/internal/snapshots"
 	"github.com/shoalstore/shoal/meta"
 )
 
@@ -18,12 +22,14 @@ var (
 	singleBytes    = prometheus.NewDesc("shoal_single_copy_bytes", "Bytes of the segments at risk.", []string{"table"}, nil)
 	singleOldest   = prometheus.NewDesc("shoal_single_copy_oldest_timestamp_seconds", "When the oldest segment at risk was committed, 0 for none.", []string{"table"}, nil)
 	awaitingDesc   = prometheus.NewDesc("shoal_segments_awaiting_deep_store", "Committed segments that should be in the deep store and are not.", []string{"table"}, nil)
+	appliedDesc    = prometheus.NewDesc("shoal_follower_applied_offset", "Next offset of a node's image of the metadata, as it last said.", []string{"node"}, nil)
 	tombstonesDesc = prometheus.NewDesc("shoal_tombstones", "Tombstones of deleted segments: waiting, or expired, so that nodes and leader delete their copies.", []string{"state"}, nil)
 )
 
 // registerMetrics registers what the controller shows.
 func registerMetrics(reg *prometheus.Registry, c *Controller) {
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{c})
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{c},
+		snapshots.Collector(c.keeper.Load))
 }
 
 // retentionMetrics count what retention does.
@@ -45,12 +51,15 @@ func newRetentionMetrics(reg *prometheus.Registry) retentionMetrics {
 	return m
 }
 
+// lookTimeout is how long a scrape waits for the leader's memory.
+const lookTimeout = time.Second
+
 // stateCollector reads the image when it is scraped. It costs a pass over the
 // segments.
 type stateCollector struct{ c *Controller }
 
 func (s stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leadingDesc, nodesDesc, partitionsDesc, segmentsDesc, singleDesc, singleBytes, singleOldest, awaitingDesc, tombstonesDesc} {
+	for _, d := range []*prometheus.Desc{leadingDesc, nodesDesc, partitionsDesc, segmentsDesc, singleDesc, singleBytes, singleOldest, awaitingDesc, appliedDesc, tombstonesDesc} {
 		ch <- d
 	}
 }
@@ -65,6 +74,15 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(leadingDesc, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	defer cancel()
+	if seen, err := s.c.shell.look(ctx); err == nil {
+		for node, n := range seen {
+			if n.Heard {
+				gauge(appliedDesc, float64(n.AppliedOffset), node)
+			}
+		}
+	}
 	nodes := map[meta.NodeState]int{meta.NodeUp: 0, meta.NodeDown: 0, meta.NodeDraining: 0}
 	for n := range im.Nodes() {
 		nodes[n.State]++

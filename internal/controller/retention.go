@@ -339,25 +339,36 @@ func (m *Machine) tombstonesWrote(e effect) {
 }
 
 // startDelete has the objects of an expired tombstone deleted: those that it names,
-// in the store that its table has now. Objects in a store that the table had before
-// are left alone: the leader does not know it any more.
+// in the store that its table has now, or had when it was deleted. Objects in a store
+// that the table had before are left alone: the leader does not know it any more.
 func (m *Machine) startDelete(k meta.SegmentKey) {
 	r := &m.retention
 	r.toDelete.Remove(k)
 	t := m.image.Tombstone(k)
-	cfg := m.image.CurrentConfig(k.Table)
-	switch {
-	case t == nil:
+	if t == nil {
 		m.forgetTombstone(k)
-	case len(t.DeepStoreKeys) == 0 || cfg == nil || cfg.DeepStore == nil:
-		r.nothingLeft(k, m.now.Mono)
-	default:
-		r.deletes++
-		m.do(DeleteDeepStore{
-			ID:    m.begin(effect{purpose: forDelete, segment: k}),
-			Store: cfg.DeepStore.URI, Keys: t.DeepStoreKeys,
-		})
+		return
 	}
+	store := t.Store
+	if cfg := m.image.CurrentConfig(k.Table); store == "" && cfg != nil && cfg.DeepStore != nil {
+		store = cfg.DeepStore.URI
+	}
+	var keys []string
+	for _, key := range t.DeepStoreKeys {
+		switch claimOf(m.image, key) {
+		case unclaimed:
+			keys = append(keys, key)
+		case undecided:
+			r.toDelete.Set(k, m.now.Mono+deleteRetryMax)
+			return
+		}
+	}
+	if store == "" || len(keys) == 0 {
+		r.nothingLeft(k, m.now.Mono)
+		return
+	}
+	r.deletes++
+	m.do(DeleteDeepStore{ID: m.begin(effect{purpose: forDelete, segment: k}), Store: store, Keys: keys})
 }
 
 // deleted takes the store's answer. One that is unclear is asked for again.

@@ -305,8 +305,8 @@ func TestRetentionOfATableInEachState(t *testing.T) {
 		})
 		r.run()
 		r.settle()
-		if got := 3 - len(r.seqs(id, 0)); got != want {
-			t.Errorf("%s: %d went", state, got)
+		if r.expired != want {
+			t.Errorf("%s: %d went", state, r.expired)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type rig struct {
 	leaderAhead time.Duration            // how far the leader's is
 
 	streams map[string]int  // partitions by path; a path that is not there is an error
+	ends    map[int32]int64 // of the partitions of any stream, 0 without
 	deep    map[string]bool // objects by URI; one that is not there is not found
 	// deletes, if not nil, deletes objects that the machine wants deleted elsewhere.
 	deletes func(DeleteDeepStore) Deleted
@@ -137,7 +138,7 @@ func (r *rig) result(a Action) Event {
 		}
 		var ps []stream.Partition
 		for p := range int32(n) {
-			ps = append(ps, stream.Partition{Partition: p, Epoch: "0"})
+			ps = append(ps, stream.Partition{Partition: p, Epoch: "0", End: r.ends[p]})
 		}
 		return Listed{ID: a.ID, Partitions: ps}
 	case CheckDeepStore:

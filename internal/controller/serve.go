@@ -14,6 +14,7 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/snapshots"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
 )
@@ -25,20 +26,39 @@ const (
 	maxReportBody = 8 << 20
 )
 
-// routes are all of the controller's.
+// routes are all of the controller's. The bulk ones are bare: no middleware wraps the
+// writer, so that the kernel sends the file (package peerdl).
 func (c *Controller) routes() http.Handler {
 	r := chi.NewRouter()
-	r.NotFound(c.handle(func(http.ResponseWriter, *http.Request) error {
-		return httpx.Errorf(http.StatusNotFound, "NOT_FOUND", "no such path")
-	}))
+	httpx.Unrouted(r, c.handle)
 	r.Use(httpx.RequireToken(c.cfg.ClusterToken))
 
-	r.Method(http.MethodPost, "/protocol/{message}", commithttp.Handler(c.log, c.protocol))
+	r.Method(http.MethodPost, "/protocol/{message}", commithttp.Handler(c.log, c.protocol)) // has its own fence
+	r.Get("/healthz", c.handle(func(w http.ResponseWriter, _ *http.Request) error {
+		return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	}))
+	r.Get("/readyz", c.handle(c.ready))
+	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(c.reg, promhttp.HandlerOpts{}))
+	r.Group(func(r chi.Router) {
+		r.Use(c.fenced)
+		c.leaderRoutes(r)
+	})
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+snapshots.Path, c.snapshots)
+	mux.HandleFunc("GET "+snapshots.Path+"/", c.snapshots)
+	mux.Handle("/", r)
+	return mux
+}
+
+// leaderRoutes are what only the leader answers.
+func (c *Controller) leaderRoutes(r chi.Router) {
 	r.Post(api.PathRegister, c.handle(c.register))
 	r.Post(api.PathHeartbeat, c.handle(c.heartbeat))
 	r.Post(api.PathLocations, c.handle(c.locations))
 
 	r.Get(api.PathLog, c.metadataLog)
+	r.Post(snapshots.Path, c.handle(c.askSnapshot))
 	r.Get("/leader", c.handle(c.leaderView))
 
 	r.Get("/tables", c.handle(c.listTables))
@@ -49,6 +69,7 @@ func (c *Controller) routes() http.Handler {
 	r.Get("/tables/{table}/coverage", c.handle(c.coverage))
 	r.Post("/tables/{table}/forceCommit", c.handle(c.forceCommit))
 	r.Get("/jobs/{job}", c.handle(c.getJob))
+	c.adminRoutes(r)
 
 	r.Get("/segments/{table}", c.handle(c.listSegments))
 	r.Get("/segments/{table}/{segment}", c.handle(c.redirectToSegment))
@@ -56,24 +77,36 @@ func (c *Controller) routes() http.Handler {
 	r.Get("/segments/{table}/{segment}/metadata", c.handle(c.segmentMetadata))
 
 	r.Get("/nodes", c.handle(c.listNodes))
-
-	r.Get("/healthz", c.handle(func(w http.ResponseWriter, _ *http.Request) error {
-		return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	}))
-	r.Get("/readyz", c.handle(c.ready))
-	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(c.reg, promhttp.HandlerOpts{}))
-	return r
 }
 
 func (c *Controller) handle(h httpx.HandlerFunc) http.HandlerFunc {
 	return httpx.Handler(c.log, func(w http.ResponseWriter, r *http.Request) error {
-		return toHTTP(h(w, r))
+		return c.toHTTP(h(w, r))
 	}).ServeHTTP
+}
+
+// notLeader is the answer of a controller that does not lead, with who does.
+func (c *Controller) notLeader() *httpx.Error {
+	e := httpx.Errorf(http.StatusMisdirectedRequest, api.CodeNotLeader, "this controller does not lead at the moment")
+	if leader := c.leaderHint(); leader != "" {
+		e = e.WithHeader(api.HeaderLeader, leader)
+	}
+	return e
+}
+
+func (c *Controller) writeNotLeader(w http.ResponseWriter) { httpx.WriteError(w, c.notLeader()) }
+
+// leaderHint is the URL of the controller that leads, as far as is known here.
+func (c *Controller) leaderHint() string {
+	if c.member == nil {
+		return ""
+	}
+	return c.member.leaderURL()
 }
 
 // toHTTP gives the errors of the layers below their status. It is the one place
 // that does.
-func toHTTP(err error) error {
+func (c *Controller) toHTTP(err error) error {
 	var refused *meta.Refusal
 	var faults config.Faults
 	switch {
@@ -84,7 +117,7 @@ func toHTTP(err error) error {
 	case errors.As(err, &faults):
 		return httpx.Errorf(http.StatusUnprocessableEntity, api.CodeInvalidConfig, "%s", faults.Error())
 	case errors.Is(err, ErrNotLeading), errors.Is(err, metalog.ErrStopped), errors.Is(err, metalog.ErrPoisoned), errors.Is(err, errStopping):
-		return httpx.Errorf(http.StatusMisdirectedRequest, api.CodeNotLeader, "this controller does not lead at the moment").With(err)
+		return c.notLeader().With(err)
 	case errors.Is(err, metalog.ErrUnknown):
 		return httpx.Errorf(http.StatusServiceUnavailable, "OUTCOME_UNKNOWN", "the change may or may not have been made; ask again").With(err)
 	}
@@ -112,14 +145,23 @@ func (c *Controller) image() (*meta.Image, error) {
 
 // protocol answers a message of the completion protocol.
 func (c *Controller) protocol(ctx context.Context, m commit.Message) commit.Reply {
-	return c.shell.message(ctx, m)
+	l, err := c.leading()
+	if err != nil {
+		return commit.Reply{Status: commit.NotLeader, Leader: c.leaderHint()}
+	}
+	reply := c.shell.message(ctx, m)
+	// Between the machine's answer and this moment the process may have slept.
+	if reply.Status == commit.NotLeader || !c.stillLeads(l) {
+		return commit.Reply{Status: commit.NotLeader, Leader: c.leaderHint()}
+	}
+	return reply
 }
 
 // metadataLog serves the log, as long as this process leads.
 func (c *Controller) metadataLog(w http.ResponseWriter, r *http.Request) {
 	s, err := c.leading()
 	if err != nil {
-		httpx.WriteError(w, toHTTP(err))
+		httpx.WriteError(w, c.toHTTP(err))
 		return
 	}
 	s.server.ServeHTTP(w, r)
@@ -139,9 +181,12 @@ func (c *Controller) leaderView(w http.ResponseWriter, _ *http.Request) error {
 
 func (c *Controller) ready(w http.ResponseWriter, _ *http.Request) error {
 	if _, err := c.leading(); err != nil {
-		return httpx.Errorf(http.StatusServiceUnavailable, api.CodeNotReady, "not leading: the log is being opened, or could not be written")
+		if c.member != nil && c.member.follows() {
+			return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready", "role": "standby", "leader": c.leaderHint()})
+		}
+		return httpx.Errorf(http.StatusServiceUnavailable, api.CodeNotReady, "no leader: the log is being opened, or could not be written, or no controller leads that this one can follow")
 	}
-	return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready", "role": "leader"})
 }
 
 // table finds the table of a path.

@@ -140,8 +140,9 @@ func (c *Controller) listNodes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := httpx.List[api.NodeView]{Items: []api.NodeView{}, Next: page.Next}
+	partitions := partitionsOf(im)
 	for _, n := range page.Items {
-		out.Items = append(out.Items, nodeView(im, n, seen[n.ID]))
+		out.Items = append(out.Items, nodeView(im, n, seen[n.ID], partitions))
 	}
 	return httpx.WriteJSON(w, http.StatusOK, out)
 }

@@ -28,8 +28,8 @@ const (
 	createRetryMax = 10 * time.Second
 	// partitionsPerBatch bounds one batch of partitions, so that a table of ten
 	// thousand is made in many small steps, any of which may be the last before a
-	// crash.
-	partitionsPerBatch = 200
+	// crash, and that one request to ZooKeeper holds with the longest names.
+	partitionsPerBatch = 50
 	// placeWait is how long new partitions wait for nodes that are UP but have not
 	// caught up, before they are placed without them.
 	placeWait = 30 * time.Second
@@ -72,6 +72,7 @@ func isGrowing(t *meta.Table) bool {
 // reviewTable takes up a table, or drops one that does not grow. A step that is
 // under way comes to an end of itself.
 func (m *Machine) reviewTable(t *meta.Table) {
+	m.takeUp(bulkKey{table: t.ID})
 	switch {
 	case isGrowing(t) && m.tables.work[t.ID] == nil:
 		m.tables.work[t.ID] = &tableWork{}
@@ -198,8 +199,9 @@ func (m *Machine) shortOfNodes(w *tableWork, replication int) string {
 }
 
 // nodeReady gives a node that was not ready before to the tables that have too few,
-// or none yet.
+// or none yet, and to those that are drained.
 func (m *Machine) nodeReady() {
+	m.retryDrains()
 	for _, id := range slices.SortedFunc(maps.Keys(m.tables.work), compareIDs) {
 		switch t := m.image.Table(id); {
 		case !isGrowing(t) || !m.tables.isResting(id):

@@ -36,17 +36,17 @@ func (r *rig) wantTable(id uuid.UUID, state meta.TableState, partitions int, las
 func TestTableIsMadeInSmallStepsFromOneListing(t *testing.T) {
 	r := newRig(t)
 	r.ready("n1", "n2", "n3")
-	r.streams["t"] = 450
+	r.streams["t"] = 120
 	id := r.create("t", 3)
 	r.want("list t", r.committed())
 	for _, want := range []string{
-		"write 200 partitions of t", "write 200 partitions of t", "write 50 partitions of t", "write activate t", "",
+		"write 50 partitions of t", "write 50 partitions of t", "write 20 partitions of t", "write activate t", "",
 	} {
 		if got := r.well(); got != want {
 			t.Fatalf("got %s, want %s", quoted(got), quoted(want))
 		}
 	}
-	r.wantTable(id, meta.TableActive, 450, "")
+	r.wantTable(id, meta.TableActive, 120, "")
 	for p := range r.log.Image.Partitions(id) {
 		if len(p.Replicas) != 3 {
 			t.Fatalf("partition %d is on %v", p.Partition, p.Replicas)
@@ -56,7 +56,7 @@ func TestTableIsMadeInSmallStepsFromOneListing(t *testing.T) {
 	r.alive(listEvery-1, "")
 	r.alive(1, "list t")
 	r.settle()
-	r.wantTable(id, meta.TableActive, 451, "")
+	r.wantTable(id, meta.TableActive, 121, "")
 	if n := len(r.m.tables.work); n != 1 || r.m.tables.lists != 0 {
 		t.Fatalf("%d tables, %d lists under way", n, r.m.tables.lists)
 	}
@@ -158,13 +158,13 @@ func TestTableIsPlacedWithoutNodesThatDoNotCatchUp(t *testing.T) {
 	}
 	wantReplicas(2)
 	// The third catches up late: it is given its part at once, in few batches.
-	if got := r.step(r.beat("n3", 0)); !strings.HasPrefix(got, "write more replicas for 200 partitions of t; ") {
+	if got := r.step(r.beat("n3", 0)); !strings.HasPrefix(got, "write more replicas for 50 partitions of t; ") {
 		t.Fatal(got)
 	}
 	batches := len(r.log.Batches)
 	r.settle()
 	wantReplicas(3)
-	if n := len(r.log.Batches) - batches; n > 2 {
+	if n := len(r.log.Batches) - batches; n > 300/partitionsPerBatch {
 		t.Fatalf("%d batches", n)
 	}
 	r.want("", r.committed())
@@ -222,7 +222,7 @@ func TestTableThatRestsIsPausedAndResumedAtOnce(t *testing.T) {
 	if len(r.m.tables.work)+r.m.tables.due.Len() != 0 {
 		t.Fatal("a paused table is kept")
 	}
-	if got := r.do(meta.ResumeTable(id)); got != "list t" {
+	if got := r.do(meta.ResumeTable(id, meta.FromLastConsumed)); got != "list t" {
 		t.Fatal(got)
 	}
 }
@@ -237,7 +237,7 @@ func TestTableThatIsPausedOrGoneInMidStepIsDropped(t *testing.T) {
 	if got := r.well(); got != "" || len(r.m.tables.work) != 0 || r.m.tables.lists != 0 {
 		t.Fatalf("%s; %d tables, %d lists", got, len(r.m.tables.work), r.m.tables.lists)
 	}
-	if got := r.do(meta.ResumeTable(id)); got != "list t" {
+	if got := r.do(meta.ResumeTable(id, meta.FromLastConsumed)); got != "list t" {
 		t.Fatal(got)
 	}
 	r.ready("n1", "n2", "n3")

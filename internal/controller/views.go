@@ -20,15 +20,19 @@ func millis(ms int64) time.Time {
 func tableView(im *meta.Image, t *meta.Table) api.TableView {
 	v := api.TableView{
 		Name: t.Name, ID: t.ID, State: t.State, Pause: t.Pause, ConfigVersion: t.ConfigVersion,
-		CreatedAt: millis(t.CreatedAt), LastError: t.LastError,
+		CreatedAt: millis(t.CreatedAt), LastError: t.LastError, PartitionStates: map[meta.PartitionState]int{},
 	}
 	if cfg := im.CurrentConfig(t.ID); cfg != nil {
 		v.Config = *cfg
 	}
-	for range im.Partitions(t.ID) {
+	for p := range im.Partitions(t.ID) {
 		v.Partitions++
+		v.PartitionStates[p.State]++
 	}
 	for s := range im.TableSegments(t.ID) {
+		if s.EndRequested != nil {
+			v.Ending++
+		}
 		if s.Status != meta.SegmentDone {
 			continue
 		}
@@ -90,8 +94,12 @@ func sourceView(t *meta.Table, s *meta.Segment, src meta.Source) api.SourceView 
 	return api.SourceView{Node: src.Node, Zone: src.Zone, URL: src.URL + api.SegmentPath(t.Name, s.Name)}
 }
 
-func nodeView(im *meta.Image, n *meta.Node, seen NodeSeen) api.NodeView {
-	v := api.NodeView{Node: *n, AppliedOffset: seen.AppliedOffset, Busy: seen.Busy}
+// nodeView shows a node; partitions are those that name each node.
+func nodeView(im *meta.Image, n *meta.Node, seen NodeSeen, partitions map[string]int) api.NodeView {
+	v := api.NodeView{Node: *n, AppliedOffset: seen.AppliedOffset, Busy: seen.Busy, Partitions: partitions[n.ID]}
+	for range im.SegmentsConsuming(n.ID) {
+		v.Consuming++
+	}
 	if seen.Heard {
 		v.LastHeartbeat = time.UnixMilli(seen.HeardAt).UTC()
 	}

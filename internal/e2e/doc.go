@@ -7,7 +7,10 @@
 // (kill_test.go) or are paused (pause_test.go), bytes that are gone or could be taken for gone
 // (deletions_test.go), bytes that are not what they should be (damage_test.go),
 // and whatever people and disks hand in (badinput_test.go, directory_test.go,
-// diskfull_linux_test.go).
+// diskfull_linux_test.go). With several controllers and the real ZooKeeper it is
+// faults_test.go, failover_test.go and, with metadata that have grown large,
+// scale_test.go; league_test.go puts them together. What snapshots cost then, and
+// spare, is measured in snapshotscale_test.go and the files beside it.
 //
 // A process of a cluster is this test binary, run again: see TestMain and
 // process_test.go. Start reading with fleet_test.go, which puts processes

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(roleEnv); spec != "" {
 		os.Exit(play(spec))
 	}
+	if spec := os.Getenv(partEnv); spec != "" {
+		os.Exit(measurePart(spec))
+	}
 	// These tests wait more than they compute, some of them for a node to be
 	// taken for DOWN: several at a time, also on two cores.
 	flag.Parse()

@@ -21,10 +21,10 @@ type observer struct {
 	http   *httpx.Client // for the nodes
 }
 
-func newObserver(t *testing.T, controller string) observer {
+func newObserver(t *testing.T, controllers ...string) observer {
 	h := &httpx.Client{}
 	t.Cleanup(h.Close)
-	return observer{t: t, client: api.NewClient(h, controller), http: h}
+	return observer{t: t, client: api.NewClient(h, controllers...), http: h}
 }
 
 const (

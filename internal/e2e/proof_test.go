@@ -235,31 +235,44 @@ func (f *fleet) checkHistory() {
 	f.stopNodes()
 	f.controller.stop()
 	all := readLog(f.t, f.controller.data(), "log")
+	im := walkHistory(f.t, all)
+	for _, n := range f.nodes {
+		compareLogs(f.t, n.name, readLog(f.t, n.data(), "cache"), all)
+	}
+	f.t.Logf("history: %d batches in %d epochs", len(all), im.Epoch())
+}
+
+// walkHistory applies batch after batch, and returns what they come to.
+func walkHistory(t *testing.T, all []metalog.Entry) *meta.Image {
+	t.Helper()
 	im := meta.Empty()
 	for _, e := range all {
 		next, err := im.Apply(e.Batch)
 		if err != nil {
-			f.t.Fatalf("batch %d: %v", e.Batch.Offset, err)
+			t.Fatalf("batch %d: %v", e.Batch.Offset, err)
 		}
 		im = next
 		if broken := meta.CheckInvariants(im); len(broken) > 0 {
-			f.t.Fatalf("after batch %d: %v", e.Batch.Offset, broken)
+			t.Fatalf("after batch %d: %v", e.Batch.Offset, broken)
 		}
 	}
-	for _, n := range f.nodes {
-		cache := readLog(f.t, n.data(), "cache")
-		if len(cache) > len(all) {
-			f.t.Errorf("the cache of %s has %d batches, the log %d", n.name, len(cache), len(all))
-			continue
+	return im
+}
+
+// compareLogs checks that a log is part of the history, which begins with batch 0.
+func compareLogs(t *testing.T, name string, log, all []metalog.Entry) {
+	t.Helper()
+	for _, e := range log {
+		at := e.Batch.Offset
+		if at >= int64(len(all)) {
+			t.Errorf("%s has batch %d, the log ends at %d", name, at, len(all))
+			return
 		}
-		for i, e := range cache {
-			if !bytes.Equal(e.Frame, all[i].Frame) {
-				f.t.Errorf("the cache of %s has another batch at %d than the log", n.name, e.Batch.Offset)
-				break
-			}
+		if !bytes.Equal(e.Frame, all[at].Frame) {
+			t.Errorf("%s has another batch at %d than the log", name, at)
+			return
 		}
 	}
-	f.t.Logf("history: %d batches in %d epochs", len(all), im.Epoch())
 }
 
 // readLog reads all of a log that nobody has open.

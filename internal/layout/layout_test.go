@@ -23,10 +23,11 @@ const module = "github.com/shoalstore/shoal/"
 // never its own row.
 var rows = [][]string{
 	{"cmd/shoal", "cmd/controller", "cmd/node"},
-	{"internal/cli"},                    // the operator's commands
-	{"internal/up", "internal/cmdline"}, // a whole cluster in one process; what the mains share
-	{"internal/bench"},                  // measures the rows below; nobody imports it
+	{"internal/cli"}, // the operator's commands
+	{"internal/up", "internal/cmdline", "internal/restore"}, // a whole cluster in one process; what the mains share; metadata that others have
+	{"internal/bench"}, // measures the rows below; nobody imports it
 	{"internal/controller", "internal/node", "internal/produce", "internal/telemetry"},
+	{"internal/snapshots"}, // the metadata's snapshots, by the chunk path
 	{"commit/commithttp", "stream", "zkmeta", "deepstore", "peerdl", "internal/api"},
 	{"commit", "validation", "metalog"},
 	{"meta"},
@@ -39,6 +40,8 @@ var rows = [][]string{
 var beside = map[string]string{
 	"deepstore/deepstoretest": "deepstore",
 	"meta/metatest":           "meta",
+	"metalog/devicetest":      "metalog",
+	"zkmeta/zktest":           "zkmeta",
 }
 
 // free packages import what they like and are imported by nothing but tests.
@@ -114,7 +117,7 @@ var pureFiles = map[string][]string{
 	"internal/controller": {"machine", "machine_io", "liveness", "completion", "locations", "checks", "tables", "jobs", "look", "retention"},
 	"zkmeta":              {"election", "election_io", "election_state", "election_queue"},
 	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports", "downloads", "consumption", "consumption_io", "consumption_run", "consumption_feed"},
-	"metalog":             {"fetch", "fetchquery", "follower_machine", "group", "writer_machine"},
+	"metalog":             {"fetch", "fetchquery", "follower_machine", "follower_snapshot", "group", "query", "snapshotclean", "snapshotdue", "snapshotquery", "writer_machine"},
 	"peerdl":              {"plan"},
 }
 

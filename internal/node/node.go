@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand"
 	"net"
 	"net/http"
 	"net/url"
@@ -34,6 +33,7 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/snapshots"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
@@ -108,13 +108,14 @@ type Node struct {
 	lock   io.Closer
 	ln     net.Listener
 	url    string
-	id     identity
+	id     identity // written by beat, with mu held
 	bootID uuid.UUID
 	boots  boots     // owned by beat; empty until the first registration
 	start  time.Time // its monotonic reading is the machines' zero
 
 	store      *segment.Store
 	follower   *metalog.Follower
+	keeper     *snapshots.Keeper // of the follower's cache
 	streams    *stream.Opener
 	deep       *deepstore.Opener
 	downloader *peerdl.Downloader
@@ -193,16 +194,9 @@ func Open(cfg Config, log zerolog.Logger) (_ *Node, err error) {
 		n.url = "http://" + n.ln.Addr().String()
 	}
 	n.wire()
-	n.follower, err = metalog.OpenFollower(metalog.FollowerConfig{
-		FS: n.fs, Dir: "cache", Cluster: n.id.ClusterID,
-		Find: n.findLeader, Deliver: n.deliver,
-		Rand: rand.New(rand.NewSource(time.Now().UnixNano())), Client: n.client(-1),
-		Logger: n.root, Metrics: metalog.NewMetrics(n.reg),
-	})
-	if err != nil {
+	if err := n.openCache(); err != nil {
 		return nil, err
 	}
-	n.image = n.follower.Image()
 	return n, nil
 }
 
@@ -266,6 +260,7 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{
 		func(ctx context.Context) error { return httpx.Serve(ctx, n.log, n.ln, n.routes()) },
 		n.follower.Run,
+		func(ctx context.Context) error { n.keeper.Run(ctx); return nil },
 		n.beat,
 		func(ctx context.Context) error { n.copies.run(ctx); return nil },
 		func(ctx context.Context) error { n.partitions.run(ctx); return nil },
@@ -316,15 +311,6 @@ func (n *Node) noteFatal(err error) {
 	if err != nil && vfs.IsSyncError(err) && n.fatal != nil {
 		n.fatal(err)
 	}
-}
-
-// findLeader is how the follower finds whom to follow.
-func (n *Node) findLeader(ctx context.Context) (metalog.LeaderRef, error) {
-	var v api.LeaderView
-	if err := n.control.Get(ctx, "/leader", &v); err != nil {
-		return metalog.LeaderRef{}, err
-	}
-	return metalog.LeaderRef{URL: v.Leader, Epoch: v.Epoch}, nil
 }
 
 // deliver takes a newer image from the follower.

@@ -40,6 +40,7 @@ type standing struct {
 // only when the cluster refuses the node for good.
 func (n *Node) beat(ctx context.Context) error {
 	wait, goal := registerRetryMin, int64(0)
+	unheard := 0 // heartbeats in a row that were not answered
 	for ctx.Err() == nil {
 		if !n.isRegistered() {
 			err := n.register(ctx)
@@ -57,10 +58,11 @@ func (n *Node) beat(ctx context.Context) error {
 			wait, goal = registerRetryMin, n.highWatermark()
 		}
 		applied := n.currentImage().Next()
-		if err := n.heartbeat(ctx); err != nil && ctx.Err() == nil {
+		err := n.heartbeat(ctx)
+		if err != nil && ctx.Err() == nil {
 			n.heardOf(err)
-			n.log.Warn().Err(err).Msg("heartbeat not answered")
 		}
+		n.tellHeartbeat(ctx, &unheard, err)
 		if applied < goal { // it gets work once it has caught up, and says so soon
 			pause(ctx, catchUpEvery)
 		} else {
@@ -68,6 +70,22 @@ func (n *Node) beat(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// tellHeartbeat tells when heartbeats cease to be answered, once a minute while they are
+// not, and when they are again.
+func (n *Node) tellHeartbeat(ctx context.Context, unheard *int, err error) {
+	const every = int(time.Minute / heartbeatEvery)
+	switch {
+	case err == nil && *unheard > 0:
+		n.log.Info().Int("failed", *unheard).Msg("heartbeats are answered again")
+		*unheard = 0
+	case err != nil && ctx.Err() == nil:
+		if *unheard%every == 0 {
+			n.log.Warn().Err(err).Int("failed", *unheard+1).Msg("heartbeat not answered, tried again")
+		}
+		*unheard++
+	}
 }
 
 // pause waits for d, or for the end of ctx.
@@ -134,7 +152,9 @@ func (n *Node) register(ctx context.Context) error {
 		if n.id.ClusterID != uuid.Nil {
 			return fmt.Errorf("%w: data directory %s belongs to cluster %s, the controller is of cluster %s", errFinalRefusal, n.cfg.Data, n.id.ClusterID, out.ClusterID)
 		}
+		n.mu.Lock()
 		n.id.ClusterID = out.ClusterID
+		n.mu.Unlock()
 		if err := n.id.write(n.fs); err != nil {
 			n.noteFatal(err)
 			return err
@@ -146,6 +166,7 @@ func (n *Node) register(ctx context.Context) error {
 	n.standing.heard = n.now()
 	n.mu.Unlock()
 	n.protocol.SetLeader(out.Leader)
+	n.follower.LeaderHeard(out.Epoch)
 	n.copies.post(Registered{Incarnation: out.Incarnation, Epoch: out.Epoch, HighWatermark: out.HighWatermark})
 	n.log.Info().Int64("incarnation", out.Incarnation).Int64("epoch", out.Epoch).Str("leader", out.Leader).Msg("registered")
 	notify(n.wake)

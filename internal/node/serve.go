@@ -17,8 +17,10 @@ import (
 
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/snapshots"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
 	"github.com/shoalstore/shoal/peerdl"
 	"github.com/shoalstore/shoal/segment"
 )
@@ -27,9 +29,7 @@ import (
 // writer, so that the kernel sends the file (package peerdl).
 func (n *Node) routes() http.Handler {
 	r := chi.NewRouter()
-	r.NotFound(n.handle(func(http.ResponseWriter, *http.Request) error {
-		return httpx.Errorf(http.StatusNotFound, "NOT_FOUND", "no such path")
-	}))
+	httpx.Unrouted(r, n.handle)
 	r.Use(httpx.RequireToken(n.cfg.ClusterToken))
 	r.Get("/segments", n.handle(n.inventory))
 	r.Get("/segments/{table}/{segment}/events", n.handle(n.segmentEvents))
@@ -45,6 +45,9 @@ func (n *Node) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /segments/{table}/{segment}", n.handle(n.sendSegment))
 	mux.Handle("GET /segments/{table}/{segment}/pieces", n.handle(n.sendPieces))
+	mux.Handle("GET "+snapshots.Path, n.keeper)
+	mux.Handle("GET "+snapshots.Path+"/", n.keeper)
+	mux.Handle("GET "+metalog.CopyPath, n.follower.CopyServer(n.root))
 	mux.Handle("/", r)
 	return mux
 }

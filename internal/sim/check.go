@@ -20,12 +20,16 @@ type checker struct {
 	c       *cluster
 	image   *meta.Image // of everything that is durable
 	history []batchID   // by offset
+	batches []*meta.Batch
+	images  []*meta.Image // every imagesEvery-th, from the empty one on
+	// snapshots are what those have to be that there were.
+	snapshots map[metalog.SnapshotID]snapshotTruth
 	// claims are what nodes have said of their copies, with the incarnation under
 	// which they said it: a location has to go back to one.
 	claims  map[claim]bool
 	commits map[commitClaim]bool
-	configs map[int]*meta.Config // every version there ever was
-	shown   map[string]int64     // next offset of each node's image, unless its disk was touched
+	configs map[configVersion]*meta.Config // every one there ever was
+	shown   map[string]int64               // next offset of each node's image, unless its disk was touched
 	// newest is the next offset of the newest image that a reader was ever shown.
 	newest int64
 	// refused are the writes that their function refused, by what they were.
@@ -38,6 +42,15 @@ type checker struct {
 	epochs  map[int64]string    // who has claimed each
 	// withdrawn and releases are what nodes have said of copies that go.
 	withdrawn, releases map[letGo]bool
+	// mayGo are the tables that somebody wants deleted; late are the objects that were
+	// uploaded when their segment had gone.
+	mayGo map[uuid.UUID]bool
+	late  map[string]bool
+}
+
+type configVersion struct {
+	table   uuid.UUID
+	version int
 }
 
 type batchID struct {
@@ -63,9 +76,11 @@ type commitClaim struct {
 func newChecker(c *cluster) *checker {
 	return &checker{
 		c: c, image: meta.Empty(), claims: map[claim]bool{}, commits: map[commitClaim]bool{},
-		configs: map[int]*meta.Config{}, shown: map[string]int64{}, refused: map[string]bool{}, digests: map[meta.SegmentKey]segment.Digest{}, expired: map[meta.SegmentKey]bool{},
+		configs: map[configVersion]*meta.Config{}, shown: map[string]int64{}, refused: map[string]bool{}, digests: map[meta.SegmentKey]segment.Digest{}, expired: map[meta.SegmentKey]bool{},
 		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
 		withdrawn: map[letGo]bool{}, releases: map[letGo]bool{},
+		mayGo: map[uuid.UUID]bool{}, late: map[string]bool{},
+		images: []*meta.Image{meta.Empty()}, snapshots: map[metalog.SnapshotID]snapshotTruth{},
 	}
 }
 
@@ -89,6 +104,10 @@ func (k *checker) apply(b *meta.Batch) {
 	}
 	k.image = im
 	k.history = append(k.history, batchID{b.Epoch, b.Term})
+	k.batches = append(k.batches, b)
+	if im.Next()%imagesEvery == 0 {
+		k.images = append(k.images, im)
+	}
 	for key := range b.Keys() {
 		k.changed(before, key)
 	}
@@ -114,11 +133,15 @@ func (k *checker) changed(before *meta.Image, key meta.Key) {
 			k.c.names[sk] = s.Name
 		}
 		k.segmentChanged(before, before.Segment(sk), k.image.Segment(sk))
+	case meta.KindTable:
+		k.tableChanged(before, key.Name)
+	case meta.KindPartition:
+		k.partitionChanged(before, meta.PartitionKey{Table: key.Table, Partition: key.Partition})
 	case meta.KindTombstone:
 		k.tombstoneChanged(meta.SegmentKey{Table: key.Table, Partition: key.Partition, Seq: key.Num})
 	case meta.KindTableConfig:
 		for v := range k.image.TableConfigs(key.Table) {
-			k.configs[v.Version] = &v.Config
+			k.configs[configVersion{key.Table, v.Version}] = &v.Config
 		}
 	case meta.KindNode:
 		was, is := before.Node(key.Name), k.image.Node(key.Name)
@@ -132,8 +155,11 @@ func (k *checker) segmentChanged(before *meta.Image, was, is *meta.Segment) {
 	switch {
 	case is == nil:
 		if was != nil && was.Status == meta.SegmentDone {
-			k.retired(was)
+			k.retired(before, was)
 		}
+		return
+	case was == nil && k.isDeleting(before, is.Table):
+		k.fail("I1", "%s is opened, and its table is being deleted", is.Name)
 		return
 	case is.Status != meta.SegmentDone:
 		if was != nil && was.Status == meta.SegmentDone {
@@ -168,7 +194,7 @@ func (k *checker) committedNow(before *meta.Image, s *meta.Segment) {
 }
 
 func (k *checker) rightContent(s *meta.Segment) bool {
-	cfg := k.configs[s.ConfigVersion]
+	cfg := k.configs[configVersion{s.Table, s.ConfigVersion}]
 	data := k.c.contents[s.Digest]
 	if cfg == nil || data == nil {
 		return false
@@ -270,7 +296,7 @@ func (k *checker) reopened(s *simController, image *meta.Image) {
 	if image.Next() > k.image.Next() {
 		k.c.w.count.outcomes["batch found that nobody was told of"]++
 		for k.c.w.failure == nil && k.image.Next() < image.Next() {
-			frames, err := s.log.Read(k.image.Next(), 1<<20)
+			frames, err := s.files.log.Read(k.image.Next(), 1<<20)
 			var entries []metalog.Entry
 			if err == nil {
 				entries, err = metalog.DecodeEntries(frames)

@@ -85,6 +85,25 @@ func (k *checker) repliedConsumed(rd *round, m *commit.Message, r commit.Reply) 
 	rd.endedBy(m.Instance)
 }
 
+// catchingUp checks that who was told to catch up stops there: one that goes on past its
+// target holds no round up for ever, as others may end it, but only they.
+func (k *checker) catchingUp(c *consumer) {
+	reading := map[uint64]bool{}
+	for _, r := range c.machine.Reading() {
+		reading[r.Run] = true
+	}
+	for _, v := range c.machine.Runs() {
+		target, ok := c.targets[v.Run]
+		switch {
+		case !ok:
+		case v.State != commit.CatchingUp:
+			delete(c.targets, v.Run)
+		case reading[v.Run] && v.Position >= target:
+			k.fail("round", "%s is at %d of %s, was to catch up to %d, and does not stop", c.n.name, v.Position, v.Segment.Name, target)
+		}
+	}
+}
+
 // endedBy notes that the committer itself has ended the round.
 func (rd *round) endedBy(instance string) {
 	if rd.committer == instance {

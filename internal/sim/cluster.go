@@ -12,6 +12,7 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
 	"github.com/shoalstore/shoal/segment"
 )
 
@@ -29,6 +30,7 @@ type cluster struct {
 	nodes       []*simNode
 	reader      *reader
 	table       uuid.UUID
+	others      []uuid.UUID // tables that are made and deleted, one after the other
 	clusterID   uuid.UUID
 
 	// contents are the bytes behind every digest that was ever sealed: what a
@@ -36,18 +38,21 @@ type cluster struct {
 	contents map[segment.Digest][]byte
 	names    map[meta.SegmentKey]string // of every segment that there ever was
 	check    *checker
-	healed   bool // phase 2: no more faults
+	// logMetrics are those of every log: they are not looked at, and cost something to make.
+	logMetrics *metalog.Metrics
+	healed     bool // phase 2: no more faults
 }
 
 const tableName = "t"
 
 func newCluster(w *world, plan *Plan) *cluster {
-	c := &cluster{w: w, plan: plan, contents: map[segment.Digest][]byte{}, names: map[meta.SegmentKey]string{}}
+	c := &cluster{w: w, plan: plan, logMetrics: metalog.NewMetrics(nil), contents: map[segment.Digest][]byte{}, names: map[meta.SegmentKey]string{}}
 	c.net = newNetwork(w, plan.Net)
 	c.topic = newTopic(w, plan.Partitions)
 	c.objects, c.deep = newObjects(w)
 	c.objects.before, c.objects.after = plan.DeepBefore, plan.DeepAfter
 	c.check = newChecker(c)
+	c.objects.put = c.check.uploaded
 	c.clusterID, c.table = c.uuid(), c.uuid()
 	if plan.Controllers > 1 {
 		c.zk = newZooKeeper(c)

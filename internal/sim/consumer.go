@@ -19,7 +19,8 @@ type consumer struct {
 	machine  *node.Consumption
 	feeds    map[node.FeedID]*feed
 	builders map[uint64]*builder
-	ended    map[uint64]bool // runs that are over, or whose download was called off
+	ended    map[uint64]bool  // runs that are over, or whose download was called off
+	targets  map[uint64]int64 // of runs that were told to catch up
 	pumping  bool
 	timerAt  time.Duration
 }
@@ -60,7 +61,7 @@ func (n *simNode) wake() {
 			n.consumers[k] = &consumer{
 				n: n, key: k,
 				machine: node.NewConsumption(node.ConsumptionConfig{Node: n.name, StoreID: n.store.StoreID(), Key: k}),
-				feeds:   map[node.FeedID]*feed{}, builders: map[uint64]*builder{}, ended: map[uint64]bool{},
+				feeds:   map[node.FeedID]*feed{}, builders: map[uint64]*builder{}, ended: map[uint64]bool{}, targets: map[uint64]int64{},
 			}
 		}
 	}
@@ -84,6 +85,9 @@ func (c *consumer) step(ev node.ConsumptionEvent) {
 		c.pump()
 	}
 	c.setTimer()
+	if !c.pumping && len(c.targets) > 0 {
+		c.n.c.check.catchingUp(c)
+	}
 	if c.machine.Done() {
 		for _, f := range c.feeds {
 			f.closed = true
@@ -91,6 +95,16 @@ func (c *consumer) step(ev node.ConsumptionEvent) {
 		delete(c.n.consumers, c.key)
 		c.n.after(0, "consumer is done", c.n.wake) // it may be wanted again by now
 	}
+}
+
+// stateOf is what the machine of a run is doing, the last of its states if there is none.
+func (c *consumer) stateOf(run uint64) commit.ReplicaState {
+	for _, v := range c.machine.Runs() {
+		if v.Run == run {
+			return v.State
+		}
+	}
+	return commit.Discarded
 }
 
 // pump offers rows until nobody takes any.
@@ -243,6 +257,7 @@ func (c *consumer) act(a node.ConsumptionAction) {
 		}
 	case node.Ended:
 		c.ended[a.Run] = true
+		delete(c.targets, a.Run)
 	}
 }
 
@@ -258,7 +273,11 @@ func (c *consumer) effect(a node.Effect) {
 				done(commit.NoAnswer{ID: do.ID})
 				return
 			}
+			was := c.stateOf(a.Run)
 			done(commit.Answered{ID: do.ID, Reply: r})
+			if r.Status == commit.CatchUp && was != commit.CatchingUp && c.stateOf(a.Run) == commit.CatchingUp {
+				c.targets[a.Run] = r.Offset
+			}
 		})
 	case commit.Seal:
 		b := c.builders[a.Run]

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/rs/zerolog"
-
 	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/api"
@@ -22,8 +20,8 @@ type simController struct {
 	process
 	c       *cluster
 	machine *controller.Machine
-	log     *metalog.Log
-	keeper  keeper // how it comes to lead, and where batches go
+	files   *metadata // its own log; nil before it is open
+	keeper  keeper    // how it comes to lead, and where batches go
 
 	// Of a leadership.
 	writer      *metalog.WriterMachine
@@ -66,13 +64,10 @@ func (s *simController) url() string { return "http://" + s.name }
 // leads reports whether it leads, as far as it knows.
 func (s *simController) leads() bool { return s.writer != nil && s.standing.Leading }
 
-// logFileBytes is small, so that files are rolled.
-const logFileBytes = 8 << 10
-
 func (s *simController) begin() {
 	s.machine = controller.NewMachine()
 	s.machine.SetRetention(s.c.plan.Retention)
-	s.writer, s.log, s.standing, s.polls = nil, nil, metalog.Standing{}, nil
+	s.writer, s.files, s.standing, s.polls = nil, nil, metalog.Standing{}, nil
 	s.tickets, s.submissions = map[controller.Ticket]func(controller.Action){}, map[uint64]func(metalog.Result, error){}
 	s.completing = map[meta.SegmentKey]string{}
 	s.keeper.boot()
@@ -90,14 +85,14 @@ func (s *simController) tick() {
 	})
 }
 
-// openLog opens the log of this machine and the image of it.
+// openLog opens the log of this machine with its snapshots, and the image of it.
 func (s *simController) openLog() (*meta.Image, error) {
-	log, err := metalog.OpenLog(s.disk.fs, metalog.LogOptions{FileBytes: logFileBytes, Logger: zerolog.Nop()})
-	if err != nil {
-		return nil, err
+	files := &metadata{p: &s.process, c: s.c, dir: "log"}
+	image, err := files.open()
+	if err == nil {
+		s.files = files
 	}
-	s.log = log
-	return metalog.Replay(log, meta.Empty())
+	return image, err
 }
 
 // lead begins to write under an epoch that nobody else has.
@@ -108,6 +103,7 @@ func (s *simController) lead(image *meta.Image, epoch int64, term uuid.UUID) {
 		Leader: meta.Leader{Epoch: epoch, Term: term, Controller: s.name, URL: s.url()},
 	})
 	s.write(metalog.OpenEpoch{})
+	s.askWhenDue()
 }
 
 // write hands the writer's machine an event and does what it says.
@@ -147,6 +143,9 @@ func (s *simController) committed(a metalog.BatchCommitted) {
 	var keys []meta.Key
 	for k := range a.Batch.Keys() {
 		keys = append(keys, k)
+	}
+	if a.Batch.SnapshotHere {
+		s.files.cut(a.Image)
 	}
 	s.step(controller.Committed{Image: a.Image, Touched: keys})
 	s.wakePolls()

@@ -20,7 +20,8 @@ type objects struct {
 	w      *world
 	of     map[string][]byte
 	away   bool
-	lose   bool    // the next object that is put
+	lose   bool // the next object that is put
+	put    func(key string)
 	before float64 // rates
 	after  float64
 }
@@ -75,6 +76,7 @@ func (o *objects) Put(_ context.Context, key string, r io.ReaderAt, size int64, 
 		return nil
 	}
 	o.of[key] = data
+	o.put(key)
 	return nil
 }
 

@@ -2,9 +2,11 @@ package sim
 
 import (
 	"os"
+	"path"
 	"syscall"
 
 	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/metalog"
 )
 
 // disk is that of one process. The real store and the real log write to it, by way
@@ -18,12 +20,27 @@ type disk struct {
 	cutIn int
 	off   bool // the power has gone; the process dies when its event returns
 	full  bool
+
+	// Of the log and the snapshots beside it. cutInSnapshots: the power goes at that
+	// durable operation of the next work on snapshots.
+	cutInSnapshots int
+	rotted         map[string]bool             // files that a fault has damaged, by path
+	aside          map[metalog.SnapshotID]bool // snapshots that are known to have been set aside
+	// restarting: the log is being begun anew after an image that was rebuilt. Until that
+	// has succeeded what is there need not fit together, and good snapshots are set aside.
+	restarting bool
 }
 
 func newDisk(w *world) *disk {
 	d := &disk{w: w}
-	d.replace(vfs.NewMem())
+	d.renew()
 	return d
+}
+
+// renew puts an empty medium in.
+func (d *disk) renew() {
+	d.replace(vfs.NewMem())
+	d.cutInSnapshots, d.rotted, d.aside, d.restarting = 0, map[string]bool{}, map[metalog.SnapshotID]bool{}, false
 }
 
 // replace puts another medium in.
@@ -61,6 +78,25 @@ func (d *disk) died(power bool) {
 
 // durable is what would be left if the power went now and nothing unsynced made it.
 func (d *disk) durable() *vfs.Mem { return d.mem.CrashClone(nil) }
+
+// rottedIn reports whether a fault has damaged a file in a directory.
+func (d *disk) rottedIn(dir string) bool {
+	for name := range d.rotted {
+		if name == dir || path.Dir(name) == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// sound forgets the damage in a directory: it was found, or is out of the way.
+func (d *disk) sound(dir string) {
+	for name := range d.rotted {
+		if name == dir || path.Dir(name) == dir {
+			delete(d.rotted, name)
+		}
+	}
+}
 
 // rot flips a bit of a file.
 func (d *disk) rot(name string, at int64) error {

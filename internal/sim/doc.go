@@ -3,10 +3,10 @@
 // event.
 //
 // What runs is real: the machines of commit, internal/controller, internal/node,
-// zkmeta and metalog (writer, fetch table, follower), the planner of peerdl, the
-// functions and the image of meta; and below them the segment store and the
-// metadata log on files, which are the real ones on a disk in memory that forgets
-// what was not fsynced. Modelled are the network, the disks, the stream, ZooKeeper,
+// zkmeta and metalog (writer, fetch table, follower, snapshots), the planner of peerdl,
+// the functions and the image of meta; and below them the segment store and the
+// metadata log with its snapshots on files, which are the real ones on a disk in memory
+// that forgets what was not fsynced. Modelled are the network, the disks, the stream, ZooKeeper,
 // the deep store, the clocks, and the shells: the goroutines that carry actions out
 // are here events in a heap. docs/simulation.md says what that leaves out.
 //

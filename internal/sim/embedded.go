@@ -43,13 +43,15 @@ func (e *embedded) lead() {
 	}
 	s.c.check.claimedEpoch(s, epoch)
 	s.c.check.reopened(s, image)
+	s.c.check.recovered(s.files, image)
+	s.files.keep(nil)
 	s.lead(image, epoch, s.c.uuid())
 }
 
 // append writes and fsyncs. It takes a while, and a power cut may come within.
 func (e *embedded) append(b *meta.Batch, done func(error)) {
 	s := e.s
-	log := s.log
+	log := s.files.log
 	s.after(s.c.w.between(time.Millisecond, 30*time.Millisecond), "append", func() {
 		err := log.Append(context.Background(), b)
 		if s.disk.off {
@@ -64,6 +66,8 @@ func (e *embedded) append(b *meta.Batch, done func(error)) {
 
 // laidDown takes leadership up again after a pause, and finds the truth in the log.
 func (e *embedded) laidDown(error) {
+	e.s.files.rest()
+	e.s.files = nil
 	e.s.after(e.wait, "leads again", e.lead)
 	e.wait = min(2*e.wait, 30*time.Second)
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/segment"
 )
@@ -43,6 +42,11 @@ func (c *cluster) arm() {
 		BreakBuilder:     c.breakBuilder,
 		LoseUpload:       c.loseUpload,
 		SlowReader:       c.slowReader,
+		DeleteTable:      c.makeAndDelete,
+		RotSnapshot:      c.rotSnapshot,
+		RotLog:           c.rotLog,
+		CutInSnapshots:   c.cutInSnapshots,
+		LoseLogs:         c.loseLogs,
 	}
 	for _, f := range allFaults {
 		do := faults[f.fault]
@@ -310,11 +314,17 @@ func (c *cluster) trim() bool {
 	return true
 }
 
-// mayLose reports whether what a node's disk holds can go.
+// mayLose reports whether what a node's disk holds can go. What it has sealed of a segment
+// in progress may be on its way to be committed, with nobody else who can build the same.
 func (c *cluster) mayLose(n *simNode) bool {
-	for s := range c.check.image.TableSegments(c.table) {
-		if s.Status == meta.SegmentDone && n.holdsDurably(s.SegmentKey(), s.Digest) && !c.spare(s, n) {
-			return false
+	for t := range c.check.image.Tables() {
+		for s := range c.check.image.TableSegments(t.ID) {
+			switch {
+			case s.Status == meta.SegmentDone && n.holdsDurably(s.SegmentKey(), s.Digest) && !c.spare(s, n):
+				return false
+			case s.Status == meta.SegmentInProgress && n.hasSealed(s):
+				return false
+			}
 		}
 	}
 	return true
@@ -327,7 +337,7 @@ func (c *cluster) replaceDisk() bool {
 		return false
 	}
 	n.kill(true)
-	n.disk.replace(vfs.NewMem())
+	n.disk.renew()
 	n.store = nil
 	n.durableBefore, n.rotted = nil, map[segment.Digest]bool{}
 	delete(c.check.shown, n.name)
@@ -364,9 +374,7 @@ func (c *cluster) wipeCache() bool {
 			continue
 		}
 		n.kill(false)
-		if err := n.disk.mem.RemoveAll("cache"); err != nil {
-			c.w.fail("sim", "%v", err)
-		}
+		c.dropCache(n)
 		delete(c.check.shown, n.name)
 		c.rebootLater(&n.process, c.w.between(100*time.Millisecond, 5*time.Second))
 	}

@@ -1,8 +1,9 @@
 package sim
 
 import (
-	"fmt"
+	"errors"
 
+	"github.com/shoalstore/shoal/internal/httpx"
 	"github.com/shoalstore/shoal/metalog"
 )
 
@@ -40,7 +41,7 @@ func (s *simController) wakePolls() {
 // servePoll answers if there is an answer.
 func (s *simController) servePoll(p *poll) bool {
 	code, _ := p.query.Refuse(s.standing, false)
-	if code == "" && s.log == nil {
+	if code == "" && s.files == nil {
 		code = metalog.CodeNotAvailable
 	}
 	if code != "" {
@@ -48,25 +49,39 @@ func (s *simController) servePoll(p *poll) bool {
 		return true
 	}
 	a := metalog.FetchAnswer{Leader: metalog.LeaderRef{URL: s.url(), Epoch: s.standing.Epoch}}
-	switch d := metalog.Decide(p.query.Position, s.log.State()); d.Kind {
+	log, st := s.files.log, s.files.log.State()
+	st.Earliest, st.Latest = s.files.snaps.Earliest(), s.files.snaps.Latest()
+	d, frames, err := log.Answer(p.query.Position, p.query.MaxBytes, st)
+	if err != nil {
+		s.c.w.count.outcomes["fetch from a damaged log"]++
+		if !errors.As(err, new(*metalog.CorruptionError)) || !s.disk.rottedIn(s.files.dir) {
+			s.c.w.fail("I5", "%s cannot read its own log: %v", s.name, err)
+		}
+		if d.Kind == metalog.AnswerFrames {
+			p.reply(refused[metalog.FetchAnswer](httpx.CodeInternal, s.standing.URL))
+			return true
+		}
+	}
+	switch d.Kind {
 	case metalog.AnswerDiverging:
 		s.c.w.count.outcomes["fetch diverging"]++
 		a.Diverging = &d.Diverging
 	case metalog.AnswerFrames:
-		frames, err := s.log.Read(p.query.Offset, p.query.MaxBytes)
-		if err != nil {
-			s.c.w.fail("I5", "%s cannot read its own log: %v", s.name, err)
-			return true
-		}
 		if len(frames) == 0 && !p.waited {
 			return false
 		}
 		a.Frames = frames
+	case metalog.AnswerSnapshot:
+		s.c.w.count.outcomes["fetch answered with a snapshot"]++
+		a.Snapshot = &d.Snapshot
 	default:
-		s.c.w.fail("I5", "%s", fmt.Sprintf("%s answers a fetch with %v, and there are no snapshots", s.name, d))
+		if !s.disk.rottedIn(metalog.SnapshotsDir) {
+			s.c.w.fail("I5", "%s answers a fetch with %v: its log begins at %d, and it has no snapshot", s.name, d, log.Start())
+		}
+		p.reply(refused[metalog.FetchAnswer](metalog.CodeNotAvailable, s.standing.URL))
 		return true
 	}
-	a.HighWatermark = s.log.End()
+	a.HighWatermark = log.End()
 	p.reply(answered[metalog.FetchAnswer]{body: a})
 	return true
 }

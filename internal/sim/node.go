@@ -2,10 +2,9 @@ package sim
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"math/rand"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -35,14 +34,16 @@ type simNode struct {
 	cannotBuild        bool // its builders refuse every row
 
 	// rotted are copies that a fault has damaged; durableBefore is what was durable
-	// when the last life ended.
+	// when the last life ended. taken is the copy that is on its way out: if the power is
+	// cut in the middle of that, nobody knows whether it is there.
 	rotted        map[segment.Digest]bool
+	taken         copyName
 	releasing     map[meta.SegmentKey]bool
 	durableBefore map[copyName]segment.Digest
 
 	store     *segment.Store
-	cache     *metalog.Log
-	follower  *metalog.FollowerMachine
+	files     *metadata // the cache of the log
+	follower  *follower
 	machine   *node.Machine
 	consumers map[meta.PartitionKey]*consumer
 	image     *meta.Image
@@ -73,7 +74,7 @@ func (n *simNode) begin() {
 	n.consumers = map[meta.PartitionKey]*consumer{}
 	n.fetching = map[meta.SegmentKey][]func(){}
 	n.releasing = map[meta.SegmentKey]bool{}
-	n.store = nil
+	n.store, n.files = nil, nil
 	if n.c.plan.sabotage != nil {
 		n.c.plan.sabotage(n)
 	}
@@ -87,9 +88,10 @@ func (n *simNode) begin() {
 	}
 	n.machine = node.NewMachine(node.MachineConfig{Node: n.name, StoreID: n.store.StoreID()}, n.store.Held())
 	n.c.check.opened(n)
-	n.deliver(n.follower.Image(), nil)
+	n.deliver(n.follower.machine.Image(), nil)
+	n.files.keep(func() int64 { return n.image.Next() })
 	n.after(0, "starts", func() {
-		n.follow(metalog.FollowStart{})
+		n.follower.step(metalog.FollowStart{})
 		n.beat()
 		n.tick()
 	})
@@ -102,11 +104,24 @@ func (n *simNode) end() {
 	}
 	n.durableBefore = map[copyName]segment.Digest{}
 	for _, h := range n.store.Held() {
-		if h.State == segment.StateSealed && n.holdsDurably(heldKey(h), h.Digest) {
-			n.durableBefore[copyName{h.Table, h.Partition, h.Name}] = h.Digest
+		if h.State == segment.StateSealed && nameOf(h) != n.taken && n.holdsDurably(heldKey(h), h.Digest) {
+			n.durableBefore[nameOf(h)] = h.Digest
 		}
 	}
+	n.taken = copyName{}
 }
+
+// take has a copy go by do, which may be cut short by a power cut.
+func (n *simNode) take(h segment.Held, do func() error) error {
+	n.taken = nameOf(h)
+	err := do()
+	if !n.disk.off {
+		n.taken = copyName{}
+	}
+	return err
+}
+
+func nameOf(h segment.Held) copyName { return copyName{h.Table, h.Partition, h.Name} }
 
 // copyName is under which name a store has a copy.
 type copyName struct {
@@ -124,6 +139,11 @@ func (n *simNode) holdsDurably(k meta.SegmentKey, d segment.Digest) bool {
 	}
 	data, ok := n.disk.mem.Durable(filePath(k.Table, k.Partition, name, d))
 	return ok && bytes.Equal(data, n.c.contents[d])
+}
+
+// hasSealed reports whether the store has any file of a segment.
+func (n *simNode) hasSealed(s *meta.Segment) bool {
+	return slices.ContainsFunc(n.store.Held(), func(h segment.Held) bool { return h.Table == s.Table && h.Name == s.Name })
 }
 
 // filePath is where a store keeps a sealed copy (docs of segment.Store).
@@ -147,27 +167,60 @@ func (n *simNode) open() (err error) {
 		return err
 	}
 	n.store.SetReserve(0)
-	image, err := n.openCache()
+	return n.openCache()
+}
+
+// openCache opens the cache of the log. What cannot be used of it is set aside, and
+// everything in it can be fetched again.
+func (n *simNode) openCache() error {
+	files := &metadata{p: &n.process, c: n.c, dir: "cache"}
+	image, err := files.openCache()
 	if err != nil {
-		// Everything in it can be fetched again (metalog.OpenFollower).
-		n.c.w.count.outcomes["cache of the log set aside"]++
-		if !n.disk.off && !n.disk.full && !n.hadPowerCut {
-			n.c.check.fail("I5", "%s finds its cache of the log damaged: %v", n.name, err)
+		return err
+	}
+	for _, dir := range []string{files.dir, metalog.SnapshotsDir} {
+		if _, err := n.disk.mem.Stat(dir + ".corrupt"); err != nil {
+			continue
 		}
 		// Of several batches that were being stored a power cut can leave a later
 		// one and not an earlier: damage, to whoever reads it.
-		delete(n.c.check.shown, n.name)
-		if err := n.disk.fs.RemoveAll("cache"); err != nil {
-			return err
+		n.c.w.count.outcomes["set aside as a whole: "+dir]++
+		if !n.hadPowerCut && len(n.disk.rotted) == 0 {
+			n.c.check.fail("I5", "%s sets %s aside, and no fault has touched it", n.name, dir)
 		}
-		if image, err = n.openCache(); err != nil {
+		if dir == metalog.SnapshotsDir {
+			n.disk.sound(dir)
+		}
+		delete(n.c.check.shown, n.name)
+		if err := n.disk.mem.RemoveAll(dir + ".corrupt"); err != nil {
 			return err
 		}
 	}
-	n.follower = metalog.NewFollowerMachine(
-		metalog.FollowTiming{Poll: 5 * time.Second, BackOffMin: 100 * time.Millisecond, BackOffMax: 5 * time.Second},
-		rand.New(rand.NewSource(n.c.w.rnd.Int63())), uuid.Nil, n.cache.Position(), image)
+	n.c.check.recovered(files, image)
+	n.files = files
+	n.follower = newFollower(&n.process, n.c, files, uuid.Nil, image)
+	n.follower.deliver = n.deliver
+	n.follower.find = n.findLeader
+	n.follower.holders = func() []*holder {
+		var all []*holder
+		for _, s := range n.c.controllers {
+			all = append(all, s.holder())
+		}
+		return append(all, n.c.nodesOf(n.image, n.name)...)
+	}
 	return nil
+}
+
+// findLeader asks around who leads.
+func (n *simNode) findLeader(done func(metalog.LeaderRef, error)) {
+	askLeader(n, "leader", 5*time.Second,
+		func(s *simController, reply func(answered[metalog.LeaderRef])) { s.whoLeads(reply) },
+		func(a answered[metalog.LeaderRef], err error) {
+			if err == nil && a.code != "" {
+				err = errors.New(a.code)
+			}
+			done(a.body, err)
+		})
 }
 
 func (n *simNode) makeStoreID() error {
@@ -181,100 +234,11 @@ func (n *simNode) makeStoreID() error {
 	return vfs.Publish(n.disk.fs, f, "store.id.tmp", "store.id")
 }
 
-func (n *simNode) openCache() (*meta.Image, error) {
-	cache, err := metalog.OpenLog(n.disk.fs, metalog.LogOptions{Dir: "cache", FileBytes: logFileBytes, Logger: zerolog.Nop()})
-	if err != nil {
-		return nil, err
-	}
-	n.cache = cache
-	return metalog.Replay(cache, meta.Empty())
-}
-
 func (n *simNode) tick() {
 	n.after(time.Second, "tick", func() {
 		n.step(node.Tick{})
 		n.tick()
 	})
-}
-
-// follow hands the follower's machine an event and carries out what it says.
-func (n *simNode) follow(ev metalog.FollowEvent) {
-	before := n.follower.Status().State
-	actions := n.follower.Step(n.mono(), ev)
-	n.c.edge("follower", string(before), string(n.follower.Status().State))
-	for _, a := range actions {
-		switch a := a.(type) {
-		case metalog.FindLeader:
-			askLeader(n, "leader", 5*time.Second,
-				func(s *simController, reply func(answered[metalog.LeaderRef])) { s.whoLeads(reply) },
-				func(a answered[metalog.LeaderRef], err error) {
-					if err == nil && a.code != "" {
-						err = errors.New(a.code)
-					}
-					if err != nil {
-						n.follow(metalog.LeaderNotFound{Err: err})
-						return
-					}
-					n.follow(metalog.LeaderFound{Leader: a.body})
-				})
-		case metalog.FetchLog:
-			n.fetchLog(a)
-		case metalog.StoreEntries:
-			n.after(n.c.w.between(0, 10*time.Millisecond), "cache stored", func() {
-				err := n.cache.AppendEntries(context.Background(), a.Entries)
-				if n.brokenCache(err) {
-					return
-				}
-				n.follow(metalog.Stored{Err: err})
-			})
-		case metalog.TruncateLog:
-			n.after(n.c.w.between(0, 10*time.Millisecond), "cache truncated", func() {
-				err := n.cache.Truncate(a.To)
-				if n.brokenCache(err) {
-					return
-				}
-				n.follow(metalog.Truncated{To: a.To, Err: err})
-			})
-		case metalog.WaitUntil:
-			n.after(a.At-n.mono(), "follower goes on", func() { n.follow(metalog.FollowTick{}) })
-		case metalog.DeliverImage:
-			n.deliver(a.Image, a.Touched)
-		}
-	}
-}
-
-// brokenCache ends the process if the state of the cache is not known, as the
-// node's own shell does.
-func (n *simNode) brokenCache(err error) bool {
-	if n.disk.off {
-		return true
-	}
-	if errors.Is(err, metalog.ErrPoisoned) || errors.Is(err, metalog.ErrClosed) {
-		n.kill(false)
-		n.c.rebootLater(&n.process, time.Second)
-		return true
-	}
-	return false
-}
-
-func (n *simNode) fetchLog(a metalog.FetchLog) {
-	to := n.c.controllerAt(a.URL)
-	if to == nil {
-		n.follow(metalog.FetchFailed{Err: errNoAnswer})
-		return
-	}
-	call(n.c.net, &n.process, &to.process, "fetch log", a.Query.MaxWait+10*time.Second,
-		func(reply func(answered[metalog.FetchAnswer])) { to.fetch(a.Query, reply) },
-		func(r answered[metalog.FetchAnswer], err error) {
-			switch {
-			case err != nil:
-				n.follow(metalog.FetchFailed{Err: err})
-			case r.code != "":
-				n.follow(metalog.FetchFailed{Code: r.code, Err: errors.New(r.code)})
-			default:
-				n.follow(metalog.Fetched{FetchAnswer: r.body})
-			}
-		})
 }
 
 // deliver takes a newer image.
@@ -443,14 +407,14 @@ func (n *simNode) perform(a node.Action) {
 			})
 	case node.Remove:
 		n.c.check.removing(n, a.Held, a.Why)
-		err := n.store.Remove(a.Held)
+		err := n.take(a.Held, func() error { return n.store.Remove(a.Held) })
 		if errors.Is(err, segment.ErrNotHeld) {
 			err = nil
 		}
 		n.gone(a.Held, "removed", err)
 	case node.SetAside:
 		n.c.check.removing(n, a.Held, unexplained)
-		n.gone(a.Held, "set aside", n.store.Orphan(a.Held, time.UnixMilli(n.wall())))
+		n.gone(a.Held, "set aside", n.take(a.Held, func() error { return n.store.Orphan(a.Held, time.UnixMilli(n.wall())) }))
 	case node.ListDownloads:
 		found, err := n.store.Downloads()
 		if err == nil {

@@ -4,13 +4,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
 )
 
 // What operators do: nodes join, drain and go for ever, the table's configuration
-// changes, segments are asked to end, consumption is paused, copies are released. It
-// falls like any other fault (arm).
+// changes, segments are asked to end, consumption is paused, tables are deleted, copies
+// are released. It falls like any other fault (arm). What follows from an operator's
+// flip the leader does by itself.
 
 func (c *cluster) join() bool {
 	if len(c.nodes) >= 8 {
@@ -30,26 +33,41 @@ func (c *cluster) staying() (k int) {
 	return k
 }
 
-// drain has a node drained: its consuming segments are asked to end, and their
-// successors go elsewhere.
+// drain has a node drained, and sometimes not any more after a while.
 func (c *cluster) drain() bool {
 	n := c.runningNode()
 	if n == nil || n.draining || c.staying() <= c.plan.Replication {
 		return false
 	}
 	n.draining = true
+	undrain := c.w.chance(0.3)
 	c.operate("drain "+n.name, func(im *meta.Image) []meta.Func {
-		if node := im.Node(n.name); node == nil || node.State == meta.NodeDraining {
+		switch node := im.Node(n.name); {
+		case node == nil:
+			return nil
+		case node.State == meta.NodeDraining:
+			if undrain {
+				c.w.after(c.w.between(5*time.Second, time.Minute), "undrain", func() { c.undrain(n) })
+			}
 			return nil
 		}
 		return []meta.Func{meta.SetNodeState(n.name, meta.AnyIncarnation, meta.NodeDraining)}
 	})
-	c.moveAway(n, meta.EndDrain)
 	return true
 }
 
+func (c *cluster) undrain(n *simNode) {
+	c.operate("undrain "+n.name, func(im *meta.Image) []meta.Func {
+		if node := im.Node(n.name); node == nil || node.State != meta.NodeDraining {
+			n.draining = false
+			return nil
+		}
+		return []meta.Func{meta.UndrainNode(n.name, n.up)}
+	})
+}
+
 // moveAway places the partitions of a node elsewhere, and has what it consumes end:
-// what draining and replacing come to, until validation does it by itself.
+// what replacing a node that is gone comes to, until validation does it by itself.
 func (c *cluster) moveAway(n *simNode, reason string) {
 	c.operate("move away from "+n.name, func(im *meta.Image) (todo []meta.Func) {
 		placer := meta.NewPlacer(im, func(o *meta.Node) bool { return o.ID != n.name && !c.nodeAt(o.ID).leaving() })
@@ -113,41 +131,78 @@ func (c *cluster) forceCommit() bool {
 	return true
 }
 
-// pauseTable pauses consumption and resumes it after a while.
+// pauseTable pauses consumption and resumes it after a while, sometimes elsewhere.
 func (c *cluster) pauseTable() bool {
 	c.operate("pause", func(im *meta.Image) []meta.Func {
 		if t := im.Table(c.table); c.healed || t == nil || t.State != meta.TableActive {
 			return nil
 		}
-		return []meta.Func{
-			meta.PauseTable(c.table, meta.Pause{Reason: "fault", By: "sim"}),
-			meta.RequestEnd(c.table, nil, meta.EndPause, [16]byte{}),
-		}
+		return []meta.Func{meta.PauseTable(c.table, meta.Pause{Reason: meta.PauseAdministrative, By: "sim"})}
 	}, once)
-	c.w.after(c.w.between(10*time.Second, time.Minute), "resume", c.resume)
+	from := meta.FromLastConsumed
+	switch c.w.rnd.Intn(4) {
+	case 0:
+		from = meta.FromSmallest
+	case 1:
+		from = meta.FromLargest
+	}
+	c.w.after(c.w.between(10*time.Second, time.Minute), "resume", func() { c.resume(from) })
 	return true
 }
 
-// resume lets every partition of the table consume again.
-func (c *cluster) resume() {
-	c.operate("resume", func(im *meta.Image) (todo []meta.Func) {
-		t := im.Table(c.table)
-		if t == nil || t.State == meta.TableCreating {
+// resume lets the table consume again.
+func (c *cluster) resume(from meta.ConsumeFrom) {
+	c.operate("resume", func(im *meta.Image) []meta.Func {
+		if t := im.Table(c.table); t == nil || t.State != meta.TablePaused {
 			return nil
 		}
-		if t.State == meta.TablePaused {
-			todo = append(todo, meta.ResumeTable(c.table))
-		}
-		for p := range im.Partitions(c.table) {
-			if p.State == meta.PartitionPaused {
-				todo = append(todo, meta.ResumePartition(p.PartitionKey(), p.NextOffset, ""))
-			}
-		}
-		return todo
+		return []meta.Func{meta.ResumeTable(c.table, from)}
 	})
 }
 
+// otherName is what every table is called that is made to be deleted.
+const otherName = "other"
+
+// makeAndDelete makes a table on the same stream, and deletes it after a while. The
+// next one gets its name.
+func (c *cluster) makeAndDelete() bool {
+	if n := len(c.others); n > 0 && !c.isGone(c.others[n-1]) {
+		return false
+	}
+	id := c.uuid()
+	c.others = append(c.others, id)
+	cfg := c.tableConfig(c.w.rnd.Intn(3))
+	cfg.Name = otherName
+	c.operate("make another table", func(im *meta.Image) []meta.Func {
+		if im.Table(id) == nil {
+			return []meta.Func{meta.CreateTable(cfg, id)}
+		}
+		c.w.after(c.w.between(5*time.Second, 90*time.Second), "delete the other table", func() { c.deleteOther(id) })
+		return nil
+	})
+	return true
+}
+
+func (c *cluster) deleteOther(id uuid.UUID) {
+	c.operate("delete the other table", func(im *meta.Image) []meta.Func {
+		if t := im.Table(id); t == nil || t.State == meta.TableDeleting {
+			return nil
+		}
+		c.check.mayGo[id] = true
+		return []meta.Func{meta.DeleteTable(id)}
+	})
+}
+
+// isGone reports whether a table was made and deleted, and nothing of it is left but
+// tombstones.
+func (c *cluster) isGone(id uuid.UUID) bool {
+	return c.check.mayGo[id] && c.check.image.Table(id) == nil
+}
+
 const once = true
+
+// operatorPatience is how long an operator waits for an answer.
+const operatorPatience = time.Minute
 
 // operate is an operator's change: it goes to the leader again and again, until
 // nothing more is needed of what is committed, or with once until one was written.
@@ -172,6 +227,13 @@ func (c *cluster) operate(what string, todo func(*meta.Image) []meta.Func, just 
 				}
 			})
 		}
+		// A leader that dies answers nothing: nobody waits for it for ever.
+		c.w.after(operatorPatience, what+", no answer", func() {
+			if left > 0 {
+				left = -1
+				again(0)
+			}
+		})
 	}
 	again(0)
 }
@@ -235,7 +297,7 @@ func (n *simNode) letGo(s *meta.Segment) {
 	}
 	n.c.w.count.outcomes["release granted"]++
 	n.c.check.released(n, s)
-	if err := n.store.Remove(h); err != nil && !n.disk.off {
+	if err := n.take(h, func() error { return n.store.Remove(h) }); err != nil && !n.disk.off {
 		n.c.w.trace.notef(n.c.w.now, "%s: remove: %v", n.name, err)
 	}
 	n.storeChanged(s.SegmentKey())

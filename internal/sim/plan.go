@@ -6,6 +6,7 @@ import (
 
 	"github.com/shoalstore/shoal/internal/controller"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
 )
 
 // Plan is what a seed draws before a run: the shape of the cluster, and how often
@@ -40,6 +41,17 @@ type Plan struct {
 	// goes.
 	RetentionAge time.Duration
 	Retention    controller.RetentionTiming
+	// When a snapshot of the metadata is due and when old ones go; zero values are the
+	// defaults, by which hardly one is made in a run. SnapshotJitter is how long each
+	// process waits at most before it makes one, SnapshotAsk how often a leader looks
+	// whether one is due.
+	Generation                  metalog.GenerationPolicy
+	SnapshotRetention           metalog.RetentionPolicy
+	SnapshotJitter, SnapshotAsk time.Duration
+	// ChunkSlow is how long a chunk of a snapshot takes at most.
+	ChunkSlow time.Duration
+	// TailMax is how many entries ZooKeeper keeps; 0: all.
+	TailMax int64
 	// Faults are the mean times between them; they are switched off one by one to
 	// shrink a run that failed.
 	Faults  map[Fault]time.Duration
@@ -87,6 +99,11 @@ const (
 	SlowReader       Fault = "reader lags"
 	KillCommitter    Fault = "kill -9 of a committer"
 	KillReporter     Fault = "kill -9 of a replica that has reported"
+	DeleteTable      Fault = "another table made and deleted"
+	RotSnapshot      Fault = "bit rot in a snapshot"
+	RotLog           Fault = "bit rot in a copy of the log"
+	CutInSnapshots   Fault = "power cut within work on snapshots"
+	LoseLogs         Fault = "leader dies when no other controller has its log"
 )
 
 // allFaults, in the order in which a seed draws them, with the mean times between
@@ -128,6 +145,11 @@ var allFaults = []struct {
 	{SlowReader, 10 * time.Second, 2 * time.Minute},
 	{KillCommitter, 20 * time.Second, 3 * time.Minute},
 	{KillReporter, 20 * time.Second, 3 * time.Minute},
+	{DeleteTable, 30 * time.Second, 3 * time.Minute},
+	{RotSnapshot, 10 * time.Second, 2 * time.Minute},
+	{RotLog, 20 * time.Second, 4 * time.Minute},
+	{CutInSnapshots, 10 * time.Second, 2 * time.Minute},
+	{LoseLogs, 40 * time.Second, 4 * time.Minute},
 }
 
 // NewPlan draws a plan.
@@ -174,6 +196,9 @@ func NewPlan(seed int64) *Plan {
 	// A calm run finds what a wild one hides: each has a share of the faults.
 	share := rnd.Float64()
 	for _, f := range allFaults {
+		if f.fault == DeleteTable {
+			break // it and what follows came later, and are drawn last
+		}
 		mean, taken := between(f.lo, f.hi), rnd.Float64() < share
 		if taken {
 			p.Faults[f.fault] = mean
@@ -185,5 +210,40 @@ func NewPlan(seed int64) *Plan {
 	if rnd.Intn(3) == 0 {
 		p.RetentionAge = between(30*time.Second, 3*time.Minute)
 	}
+	if rnd.Intn(3) == 0 {
+		p.Faults[DeleteTable] = between(30*time.Second, 3*time.Minute)
+	}
+	p.drawSnapshots(rnd, share, between)
 	return p
+}
+
+// drawSnapshots has half of the plans make many snapshots of the metadata, and draws the
+// faults that have to do with them.
+func (p *Plan) drawSnapshots(rnd *rand.Rand, share float64, between func(lo, hi time.Duration) time.Duration) {
+	p.SnapshotJitter, p.SnapshotAsk = 10*time.Second, 10*time.Second
+	if rnd.Intn(2) > 0 {
+		return
+	}
+	p.Generation = metalog.GenerationPolicy{BytesMin: 2<<10 + rnd.Int63n(30<<10), AgeMax: between(10*time.Second, 90*time.Second)}
+	p.SnapshotRetention = metalog.RetentionPolicy{
+		BytesMax: 1<<10 + rnd.Int63n(100<<10), AgeMax: between(15*time.Second, 3*time.Minute), TrailingMin: 1 + rnd.Int63n(8<<10),
+	}
+	p.SnapshotJitter, p.SnapshotAsk = between(0, 10*time.Second), between(time.Second, 10*time.Second)
+	if rnd.Intn(2) == 0 {
+		p.TailMax = 8 + rnd.Int63n(150)
+	}
+	if rnd.Intn(2) == 0 {
+		p.ChunkSlow = between(500*time.Millisecond, 10*time.Second)
+	}
+	if rnd.Intn(2) == 0 {
+		p.Faults[WipeCache] = between(15*time.Second, time.Minute)
+	}
+	for _, f := range allFaults {
+		switch f.fault {
+		case RotSnapshot, RotLog, CutInSnapshots, LoseLogs:
+			if mean := between(f.lo, f.hi); rnd.Float64() < max(share, 0.5) {
+				p.Faults[f.fault] = mean
+			}
+		}
+	}
 }

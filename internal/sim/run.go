@@ -91,7 +91,7 @@ func (c *cluster) heal() {
 		c.zk.down = false
 	}
 	for _, p := range c.processes() {
-		p.disk.full, p.disk.cutIn, p.skew = false, 0, 0
+		p.disk.full, p.disk.cutIn, p.disk.cutInSnapshots, p.skew = false, 0, 0, 0
 		p.resumesAt = min(p.resumesAt, w.now)
 	}
 	for _, n := range c.nodes {
@@ -113,13 +113,14 @@ func (c *cluster) endRows() {
 	for i := range c.topic.partitions {
 		c.topic.produce(i, 1, 0)
 	}
-	c.w.after(5*time.Second, "resume", c.resume)
+	resume := func() { c.resume(meta.FromLastConsumed) }
+	c.w.after(5*time.Second, "resume", resume)
 	var ask func()
 	ask = func() {
 		if c.uncommitted() == "" {
 			return
 		}
-		c.resume() // a pause may have been on its way
+		resume() // a pause may have been on its way
 		c.forceCommit()
 		c.w.after(time.Minute, "force commit", ask)
 	}
@@ -148,7 +149,7 @@ func (c *cluster) uncommitted() string {
 			return fmt.Sprintf("partition %d is not there", i)
 		case p.State != meta.PartitionConsuming:
 			return fmt.Sprintf("partition %d is %s", i, p.State)
-		case tp.from(p.NextOffset) < len(tp.rows):
+		case tp.from(p.Position()) < len(tp.rows): // what was skipped on purpose is recorded
 			return fmt.Sprintf("partition %d is committed up to %d of %d", i, p.NextOffset, tp.end)
 		}
 	}
@@ -184,12 +185,20 @@ func (c *cluster) unrest() string {
 			return fmt.Sprintf("%s has no verified copy in the deep store", s.Name)
 		}
 	}
+	if why := c.leftOfOthers(); why != "" {
+		return why
+	}
 	for _, n := range c.nodes {
 		if n.vanished {
 			continue
 		}
 		if why := n.unrest(im); why != "" {
 			return n.name + " " + why
+		}
+	}
+	for _, s := range c.controllers {
+		if why := s.unrest(im); why != "" {
+			return s.name + " " + why
 		}
 	}
 	return ""
@@ -221,12 +230,39 @@ func (n *simNode) unrest(im *meta.Image) string {
 				h.File(), h.State, len(counted.Nodes), len(counted.DeepStore), s.Replicas)
 		}
 	}
+	if im.Node(n.name).State == meta.NodeDraining {
+		for p := range im.Partitions(n.c.table) {
+			if s := im.InProgress(p.PartitionKey()); slices.Contains(p.Replicas, n.name) || s != nil && slices.Contains(s.Replicas, n.name) {
+				return fmt.Sprintf("is DRAINING, and partition %d is its", p.Partition)
+			}
+		}
+	}
 	for s := range im.SegmentsConsuming(n.name) {
 		if n.consumers[s.SegmentKey().PartitionKey()] == nil {
 			return fmt.Sprintf("does not consume %s", s.Name)
 		}
 	}
+	if why := n.files.unrest(im); why != "" {
+		return why
+	}
 	return n.leftovers()
+}
+
+// unrest says what a controller still has to do for the metadata.
+func (s *simController) unrest(im *meta.Image) string {
+	if !s.up {
+		return "is not up"
+	}
+	if why := s.files.unrest(im); why != "" || !s.leads() {
+		return why
+	}
+	switch due, err := s.files.shotter.IsDue(); {
+	case err != nil:
+		return "cannot say whether a snapshot is due: " + err.Error()
+	case due:
+		return "has not asked for the snapshot that is due"
+	}
+	return ""
 }
 
 // leftovers says what lies in staging and belongs to nothing under way.

@@ -23,15 +23,27 @@ type Options struct {
 	Out     io.Writer
 }
 
-// ParseFaults reads a list of faults, as Result.Replay prints it.
-func ParseFaults(list string) (faults []Fault) {
+// ParseFaults reads a list of faults, as Result.Replay prints it. The error names one
+// that there is not, and those that there are.
+func ParseFaults(list string) (faults []Fault, err error) {
+	var known []string
+	for _, f := range allFaults {
+		known = append(known, string(f.fault))
+	}
 	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); name != "" {
+		switch name = strings.TrimSpace(name); {
+		case name == "":
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("there is no fault %q; the faults are: %s", name, strings.Join(known, ", "))
+		default:
 			faults = append(faults, Fault(name))
 		}
 	}
-	return faults
+	return faults, nil
 }
+
+// tellEvery is after how many seeds a long run says how far it is.
+const tellEvery = 1000
 
 // RunSeeds runs seeds side by side, each in a goroutine of its own, and returns how
 // many failed.
@@ -43,6 +55,7 @@ func RunSeeds(o Options) (failed int) {
 		wg    sync.WaitGroup
 		total = newCounts()
 		seeds = make(chan int64)
+		done  int
 		began = time.Now()
 	)
 	for range runtime.GOMAXPROCS(0) {
@@ -65,6 +78,9 @@ func RunSeeds(o Options) (failed int) {
 					failed++
 					fmt.Fprintf(o.Out, "seed %d: %v\n  %s\n", seed, res.Violation, res.Replay())
 				}
+				if done++; done%tellEvery == 0 && done < o.Seeds {
+					fmt.Fprintf(o.Out, "%d of %d seeds, %d failed, %s\n", done, o.Seeds, failed, time.Since(began).Round(time.Second))
+				}
 				mu.Unlock()
 			}
 		})
@@ -80,9 +96,12 @@ func RunSeeds(o Options) (failed int) {
 	close(seeds)
 	wg.Wait()
 	took := time.Since(began)
+	for _, f := range allFaults {
+		total.faults[string(f.fault)] += 0 // one that never fell is to be seen
+	}
 	total.print(o.Out)
-	fmt.Fprintf(o.Out, "%d seeds in %s: %.1f schedules/s, %.0f events/s\n",
-		o.Seeds, took.Round(time.Millisecond), float64(o.Seeds)/took.Seconds(), float64(total.events)/took.Seconds())
+	fmt.Fprintf(o.Out, "%d of %d seeds failed, in %s: %.1f schedules/s, %.0f events/s\n",
+		failed, o.Seeds, took.Round(time.Millisecond), float64(o.Seeds)/took.Seconds(), float64(total.events)/took.Seconds())
 	return failed
 }
 

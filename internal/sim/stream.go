@@ -35,7 +35,9 @@ func newTopic(w *world, partitions int) *topic {
 	return t
 }
 
-// produce appends n rows to a partition.
+// produce appends n rows to a partition. Offsets without rows lie between them, and for a
+// while at the end, as those of transactions do in Kafka: who has read so far stands behind
+// them.
 func (t *topic) produce(partition, n int, gaps float64) {
 	p := t.partitions[partition]
 	for range n {
@@ -45,6 +47,10 @@ func (t *topic) produce(partition, n int, gaps float64) {
 		}
 		p.rows = append(p.rows, row{offset: p.end, bytes: 50 + t.w.rnd.Int63n(200)})
 		p.end++
+	}
+	if t.w.chance(gaps) {
+		p.end += 1 + t.w.rnd.Int63n(3)
+		t.w.count.faults["gap at the end of the stream"]++
 	}
 }
 
@@ -69,7 +75,7 @@ func (p *topicPartition) between(start, end int64) []row { return p.rows[p.from(
 // list is what the stream says of its partitions.
 func (t *topic) list() (all []stream.Partition) {
 	for i, p := range t.partitions {
-		all = append(all, stream.Partition{Partition: int32(i), Epoch: t.epoch, Earliest: p.earliest})
+		all = append(all, stream.Partition{Partition: int32(i), Epoch: t.epoch, Earliest: p.earliest, End: p.end})
 	}
 	return all
 }

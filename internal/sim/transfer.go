@@ -331,7 +331,8 @@ func (n *simNode) verify(h segment.Held) {
 		return
 	}
 	n.c.w.count.outcomes["copy quarantined"]++
-	if _, err := n.store.Quarantine(h, damage.Problem); err != nil && !n.disk.off {
+	err = n.take(h, func() error { _, err := n.store.Quarantine(h, damage.Problem); return err })
+	if err != nil && !n.disk.off {
 		n.c.w.trace.notef(n.c.w.now, "%s: quarantine: %v", n.name, err)
 	}
 	n.storeChanged(heldKey(h))
@@ -395,6 +396,10 @@ func (n *simNode) rebuild(k meta.SegmentKey, done func(error)) {
 		done(errNotDone)
 		return
 	}
+	cfg := n.image.CurrentConfig(s.Table)
+	if v := n.image.TableConfig(s.Table, s.ConfigVersion); v != nil {
+		cfg = &v.Config
+	}
 	n.after(n.c.w.between(50*time.Millisecond, 2*time.Second), "rebuilt", func() {
 		p := n.c.topic.partitions[k.Partition]
 		switch {
@@ -404,10 +409,6 @@ func (n *simNode) rebuild(k meta.SegmentKey, done func(error)) {
 		case p.earliest > s.Start:
 			done(errTrimmed)
 			return
-		}
-		cfg := n.image.CurrentConfig(s.Table)
-		if v := n.image.TableConfig(s.Table, s.ConfigVersion); v != nil {
-			cfg = &v.Config
 		}
 		rows := p.between(s.Start, s.End)
 		data, rowsDigest := n.c.content(k, n.class, cfg, s.Start, s.End, rows)

@@ -111,7 +111,7 @@ func (w *world) fail(invariant, format string, args ...any) {
 
 // Violation is an invariant that did not hold.
 type Violation struct {
-	Invariant string // I1 to I6 of DESIGN §9, "round" (check_rounds.go), or "panic"
+	Invariant string // I1 to I6 of DESIGN §9, "round" (check_rounds.go), "snapshot" (check_snapshots.go), or "panic"
 	At        time.Duration
 	What      string
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/metalog"
 	"github.com/shoalstore/shoal/zkmeta"
 )
 
@@ -31,6 +32,8 @@ type zookeeper struct {
 	head        zkmeta.Head
 	version     int32
 	entries     []*meta.Batch // by offset
+	gone        int64         // how many of them the tail has no more
+	leader      metalog.LeaderRef
 }
 
 // zkSession is a session of one life of a process.
@@ -300,6 +303,14 @@ func (z *zookeeper) multi(version int32, b *meta.Batch) zkmeta.Outcome {
 	z.c.check.apply(b)
 	z.entries = append(z.entries, b)
 	z.head = zkmeta.Head{Epoch: b.Epoch, Offset: b.Offset, Term: b.Term}
+	if most := z.c.plan.TailMax; most > 0 {
+		z.gone = max(z.gone, int64(len(z.entries))-most)
+	}
+	for _, r := range b.Upserts {
+		if l, ok := r.(*meta.Leader); ok {
+			z.leader = metalog.LeaderRef{URL: l.URL, Epoch: l.Epoch}
+		}
+	}
 	z.version++
 	z.w.count.outcomes["multi: written"]++
 	return zkmeta.Written

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
@@ -18,10 +21,11 @@ type zooKeeperKeeper struct {
 	z *zookeeper
 
 	// Of a life.
-	election *zkmeta.Election
-	image    *meta.Image // of the controller's own log
-	term     *zkTerm     // of the WriteLeader that is under way or has won
-	reader   int         // who reads entries now; a newer one replaces it
+	election  *zkmeta.Election
+	image     *meta.Image // of the controller's own log, or of who follows
+	following *follower   // nil while it leads or takes over
+	term      *zkTerm     // of the WriteLeader that is under way or has won
+	reader    int         // who reads entries now; a newer one replaces it
 
 	// The client.
 	session   int64 // 0: none yet, or none any more
@@ -63,11 +67,11 @@ func (k *zooKeeperKeeper) open() {
 	case err != nil && s.disk.full:
 		s.after(time.Second, "opens its log", k.open)
 		return
-	case err != nil && s.hadPowerCut:
+	case err != nil && (s.hadPowerCut || len(s.disk.rotted) > 0):
 		// Of several batches that were being stored a power cut can leave a later one
 		// and not an earlier. It is a copy of what ZooKeeper has: begun anew.
 		s.c.w.count.outcomes["log of a standby set aside"]++
-		if err := s.disk.fs.RemoveAll("log"); err == nil {
+		if err := k.setAside(); err == nil {
 			k.open()
 		} else if !s.disk.off {
 			k.broken(err)
@@ -78,13 +82,32 @@ func (k *zooKeeperKeeper) open() {
 		return
 	}
 	// It holds only what ZooKeeper had acknowledged.
-	s.c.check.same(s.name, image)
+	s.c.check.recovered(s.files, image)
+	s.files.keep(nil)
 	k.image = image
 	k.election = zkmeta.NewElection(zkmeta.ElectionConfig{Controller: s.name, BootID: s.c.uuid(), SessionTimeout: sessionTimeout})
 	k.hint()
 	k.connect()
+	k.follow()
 	k.tick()
 	k.keepAlive()
+}
+
+// setAside puts log and snapshots out of the way (internal/controller, localLog).
+func (k *zooKeeperKeeper) setAside() error {
+	disk := k.s.disk
+	for _, dir := range []string{"log", metalog.SnapshotsDir} {
+		aside := dir + ".corrupt"
+		if err := disk.fs.RemoveAll(aside); err != nil {
+			return err
+		}
+		if err := disk.fs.Rename(dir, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	disk.sound("log")
+	disk.sound(metalog.SnapshotsDir)
+	return disk.fs.SyncDir(".")
 }
 
 // broken ends the process, whose log is in an unknown state, as a failed fsync does.
@@ -105,7 +128,7 @@ func (k *zooKeeperKeeper) broken(err error) {
 func (k *zooKeeperKeeper) hint() {
 	s := k.s
 	l := k.image.Leader()
-	if l == nil || s.standing.Leading {
+	if l == nil || s.standing.Leading || l.Epoch < s.standing.Epoch {
 		return
 	}
 	st := metalog.Standing{Cluster: k.image.Cluster().ID, Epoch: l.Epoch, URL: l.URL}
@@ -132,6 +155,23 @@ func (k *zooKeeperKeeper) step(ev zkmeta.ElectionEvent) {
 	for _, a := range actions {
 		k.act(a)
 	}
+	if takesOver(before) && !takesOver(k.election.State()) {
+		k.endTerm()
+		k.s.after(k.s.c.w.between(0, 50*time.Millisecond), "follows", k.follow)
+	}
+}
+
+// takesOver tells the states in which a controller has a term or is about to have one
+// (zkmeta, Elector).
+func takesOver(s zkmeta.ElectionState) bool {
+	return s == zkmeta.CatchingUp || s == zkmeta.WritingLeader || s == zkmeta.Leading
+}
+
+// endTerm ends what is left of a term, and of a take-over.
+func (k *zooKeeperKeeper) endTerm() {
+	k.reader++
+	k.term = nil
+	k.s.layDown(errors.New("sim: the term is over"))
 }
 
 func (k *zooKeeperKeeper) act(a zkmeta.ElectionAction) {
@@ -211,6 +251,10 @@ func (k *zooKeeperKeeper) position() zkmeta.Head {
 }
 
 func (k *zooKeeperKeeper) catchUp(a zkmeta.CatchUp) {
+	k.endTerm()
+	if !k.pause() {
+		return
+	}
 	k.read(func() bool { return k.position().Offset >= a.To.Offset && k.image.Epoch() >= a.To.Epoch }, func(err error) {
 		at := k.position()
 		if err == nil && at.Offset == a.To.Offset && at != a.To {
@@ -222,7 +266,14 @@ func (k *zooKeeperKeeper) catchUp(a zkmeta.CatchUp) {
 
 var errBehind = errors.New("sim: ZooKeeper has no more entries")
 
-// read brings the controller's own log, and the image, up to where enough says.
+// tail are entries as they were read.
+type tail struct {
+	batches []*meta.Batch
+	trimmed bool // it does not reach back so far any more
+}
+
+// read brings the controller's own log, and the image, up to where enough says: by the
+// entries in ZooKeeper or, if they do not reach back so far, by the record znodes.
 func (k *zooKeeperKeeper) read(enough func() bool, done func(error)) {
 	k.reader++
 	me := k.reader
@@ -233,16 +284,18 @@ func (k *zooKeeperKeeper) read(enough func() bool, done func(error)) {
 			return
 		}
 		from := k.image.Next()
-		zkAsk(k, "zk read", func(*zkSession) []*meta.Batch { return k.z.read(from) }, func(batches []*meta.Batch, err error) {
+		zkAsk(k, "zk read", func(*zkSession) tail { return tail{k.z.read(from), from < k.z.gone} }, func(t tail, err error) {
 			switch {
 			case k.reader != me:
 			case err != nil:
 				done(err)
-			case len(batches) == 0:
+			case t.trimmed:
+				k.rebuild(me, next, done)
+			case len(t.batches) == 0:
 				done(errBehind)
 			default:
 				k.s.after(k.s.c.w.between(time.Millisecond, 20*time.Millisecond), "log follows", func() {
-					if k.reader == me && k.take(batches) {
+					if k.reader == me && k.take(t.batches) {
 						next()
 					}
 				})
@@ -250,6 +303,71 @@ func (k *zooKeeperKeeper) read(enough func() bool, done func(error)) {
 		})
 	}
 	next()
+}
+
+// rebuild makes the image from the record znodes, and begins the log here after it. That
+// they are the image is not modelled: reading them gives it.
+func (k *zooKeeperKeeper) rebuild(me int, next func(), failed func(error)) {
+	zkAsk(k, "zk rebuild", func(*zkSession) *meta.Image { return k.s.c.check.image }, func(im *meta.Image, err error) {
+		switch {
+		case k.reader != me:
+		case err != nil:
+			failed(err)
+		default:
+			k.s.after(k.s.c.w.between(20*time.Millisecond, 500*time.Millisecond), "image rebuilt", func() {
+				if k.reader != me {
+					return
+				}
+				err := k.restart(im)
+				switch {
+				case k.s.disk.off:
+				case errors.Is(err, metalog.ErrPoisoned):
+					k.broken(err)
+				case err != nil:
+					failed(err)
+				default:
+					next()
+				}
+			})
+		}
+	})
+}
+
+// restart begins the log anew after an image that was rebuilt (internal/controller,
+// localLog).
+func (k *zooKeeperKeeper) restart(im *meta.Image) error {
+	files := k.s.files
+	files.rest()
+	k.s.disk.restarting = true
+	files.endanger()
+	err := func() error {
+		for _, ref := range files.snaps.List() {
+			if err := files.snaps.SetAside(ref.SnapshotID); err != nil {
+				return err
+			}
+		}
+		ref, err := files.snaps.Write(context.Background(), im)
+		if err == nil {
+			err = files.log.Reset(metalog.Position{Offset: im.Next(), LastEpoch: im.Epoch(), LastTerm: im.LastTerm()})
+		}
+		if err == nil {
+			k.s.c.check.written(files, ref)
+		}
+		return err
+	}()
+	if k.s.disk.off {
+		return err
+	}
+	files.keep(nil)
+	k.s.c.check.setAside(files)
+	if err == nil {
+		k.s.disk.restarting = false
+		k.image = im
+		k.s.c.w.count.outcomes["image rebuilt from the record znodes"]++
+		k.s.c.check.connected(files)
+		k.hint()
+	}
+	return err
 }
 
 // take writes acknowledged batches to the controller's own log.
@@ -263,11 +381,11 @@ func (k *zooKeeperKeeper) take(batches []*meta.Batch) bool {
 			return false
 		}
 	}
-	if err = s.log.AppendEntries(context.Background(), entries); err != nil {
+	if err = s.files.log.AppendEntries(context.Background(), entries); err != nil {
 		k.broken(err)
 		return false
 	}
-	image, err := metalog.Replay(s.log, k.image)
+	image, err := metalog.Replay(s.files.log, k.image)
 	if err != nil {
 		s.c.w.fail("I5", "%s cannot replay its own log: %v", s.name, err)
 		return false
@@ -278,12 +396,81 @@ func (k *zooKeeperKeeper) take(batches []*meta.Batch) bool {
 	return true
 }
 
-// follow keeps the log of a standby near the end, so that it knows who leads and a
-// take-over is short.
+// Following.
+
+// follow follows the leader's log until pause.
 func (k *zooKeeperKeeper) follow() {
-	if k.election.State() == zkmeta.Watching {
-		k.read(func() bool { return false }, func(error) {})
+	s := k.s
+	if k.following != nil || takesOver(k.election.State()) {
+		return
 	}
+	f := newFollower(&s.process, s.c, s.files, s.c.clusterID, k.image)
+	f.find = k.findLeader
+	f.deliver = k.delivered
+	f.holders = func() []*holder { return s.c.nodesOf(k.image, "") }
+	k.following = f
+	f.step(metalog.FollowStart{})
+}
+
+// pause ends the following: the log is the caller's until follow. False: the process
+// ends over it.
+func (k *zooKeeperKeeper) pause() bool {
+	f := k.following
+	if f == nil {
+		return true
+	}
+	f.over = true
+	k.following = nil
+	return k.resume(f.machine.Image())
+}
+
+// resume takes the log back from who followed and had that image last. What was stored
+// since makes it the wrong one, and so does a snapshot that the log was begun anew after.
+func (k *zooKeeperKeeper) resume(image *meta.Image) bool {
+	files, err := k.s.files, error(nil)
+	if image.Next() <= files.log.End() && image.Next() >= files.log.Start() {
+		k.image, err = metalog.Replay(files.log, image)
+	} else {
+		k.s.c.w.count.outcomes["snapshots: log taken back after it was reset"]++
+		files.rest()
+		k.image, err = metalog.Recover(files.log, files.snaps, zerolog.Nop())
+		files.keep(nil)
+	}
+	switch {
+	case k.s.disk.off:
+		return false
+	case err != nil && len(k.s.disk.rotted) == 0 && !k.s.disk.full:
+		k.s.c.w.fail("I5", "%s cannot take its log back: %v", k.s.name, err)
+		return false
+	case err != nil:
+		k.s.c.w.count.outcomes["controller ends over its log"]++
+		k.s.kill(false)
+		k.s.c.rebootLater(&k.s.process, time.Second)
+		return false
+	}
+	k.s.c.check.same(k.s.name, k.image)
+	return true
+}
+
+// findLeader reads who leads from ZooKeeper.
+func (k *zooKeeperKeeper) findLeader(done func(metalog.LeaderRef, error)) {
+	s := k.s
+	zkAsk(k, "zk leader", func(*zkSession) metalog.LeaderRef { return k.z.leader }, func(l metalog.LeaderRef, err error) {
+		if err == nil && (l.URL == "" || l.URL == s.url()) {
+			err = errNotLeading
+		}
+		if err == nil && l.Epoch > s.standing.Epoch && !s.standing.Leading {
+			s.stand(metalog.Standing{Cluster: s.c.clusterID, Epoch: l.Epoch, URL: l.URL})
+		}
+		done(l, err)
+	})
+}
+
+// delivered takes a newer image from the follower.
+func (k *zooKeeperKeeper) delivered(im *meta.Image, _ []meta.Key) {
+	k.s.c.check.same(k.s.name, im)
+	k.image = im
+	k.hint()
 }
 
 // Leading.
@@ -362,11 +549,10 @@ const (
 	zkKeepAlive = sessionTimeout / 6
 )
 
-// keepAlive pings whatever the election does, and has a standby follow.
+// keepAlive pings whatever the election does.
 func (k *zooKeeperKeeper) keepAlive() {
 	k.s.after(zkKeepAlive, "keeps alive", func() {
 		k.ping()
-		k.follow()
 		k.keepAlive()
 	})
 }

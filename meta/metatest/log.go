@@ -91,7 +91,7 @@ func (l *Log) append(tb rapid.TB, epoch int64, c meta.Change) {
 	data, err := meta.EncodeBatch(&meta.Batch{
 		Offset: l.Image.Next(), Epoch: epoch, Term: l.term,
 		Time:    meta.NextTime(l.Image.LastTime(), l.Now),
-		Upserts: c.Upserts, Removals: c.Removals,
+		Upserts: c.Upserts, Removals: c.Removals, SnapshotHere: c.SnapshotHere,
 	})
 	if err != nil {
 		tb.Fatalf("encode: %v", err)
@@ -129,7 +129,12 @@ func (l *Log) AddNode(tb rapid.TB, id, zone string) int64 {
 // AddTable creates the table with that many partitions, and activates it.
 func (l *Log) AddTable(tb rapid.TB, cfg *meta.Config, partitions int) uuid.UUID {
 	tb.Helper()
-	id := ID("table " + cfg.Name)
+	return l.AddTableAs(tb, ID("table "+cfg.Name), cfg, partitions)
+}
+
+// AddTableAs is AddTable under an id of the caller's.
+func (l *Log) AddTableAs(tb rapid.TB, id uuid.UUID, cfg *meta.Config, partitions int) uuid.UUID {
+	tb.Helper()
 	l.Do(tb, meta.CreateTable(cfg, id))
 	var inits []meta.PartitionInit
 	var numbers []int32

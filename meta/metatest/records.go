@@ -36,6 +36,8 @@ func Batch() *rapid.Generator[*meta.Batch] {
 			Term:    UUID().Draw(t, "term"),
 			Time:    rapid.Int64().Draw(t, "time"),
 			Upserts: nonEmpty(rapid.SliceOfN(Record(), 0, 8).Draw(t, "upserts")),
+
+			SnapshotHere: rapid.Bool().Draw(t, "snapshot here"),
 		}
 		for _, r := range rapid.SliceOfN(Record(), 0, 4).Draw(t, "removals") {
 			b.Removals = append(b.Removals, r.Key())
@@ -122,6 +124,7 @@ func Table() *rapid.Generator[*meta.Table] {
 			ConfigVersion: rapid.Int().Draw(t, "configVersion"),
 			CreatedAt:     rapid.Int64().Draw(t, "createdAt"),
 			LastError:     text().Draw(t, "lastError"),
+			ConsumeFrom:   meta.ConsumeFrom(text().Draw(t, "consumeFrom")),
 		}
 	})
 }
@@ -235,7 +238,7 @@ func Tombstone() *rapid.Generator[*meta.Tombstone] {
 	return rapid.Custom(func(t *rapid.T) *meta.Tombstone {
 		s := &meta.Tombstone{
 			Table: UUID().Draw(t, "table"), Partition: rapid.Int32().Draw(t, "partition"),
-			DeepStoreKeys: texts(t, "deepStoreKeys"), Expired: rapid.Bool().Draw(t, "expired"),
+			DeepStoreKeys: texts(t, "deepStoreKeys"), Expired: rapid.Bool().Draw(t, "expired"), Store: text().Draw(t, "store"),
 		}
 		fill(t, &s.Seq, &s.DeletedAt)
 		return s

@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ func Walk(t *rapid.T, steps int, check func(l *Log)) *Log {
 		if err := w.step(); err != nil && !isRefusal(err) {
 			t.Fatalf("neither accepted nor refused: %v", err)
 		}
+		w.tables = slices.DeleteFunc(w.tables, func(id uuid.UUID) bool { return w.Image.Table(id) == nil })
 		if check != nil {
 			check(w.Log)
 		}
@@ -42,12 +44,14 @@ type walk struct {
 	t      *rapid.T
 	tables []uuid.UUID
 	seqs   int64 // of reports
+	made   int   // tables made anew
 }
 
 func (w *walk) step() error {
 	kinds := []func() error{
 		w.commit, w.commit, w.commit, w.report, w.report, w.report, w.deepStore, w.endOrPause, w.resume,
 		w.empty, w.nodeState, w.register, w.replicas, w.trouble, w.config, w.takeOver, w.expire, w.forget,
+		w.bulk, w.bulk, w.deleteTable,
 	}
 	return rapid.SampledFrom(kinds).Draw(w.t, "step")()
 }
@@ -58,6 +62,9 @@ func (w *walk) table() uuid.UUID { return rapid.SampledFrom(w.tables).Draw(w.t, 
 
 func (w *walk) partition() meta.PartitionKey {
 	all := slices.Collect(w.Image.Partitions(w.table()))
+	if len(all) == 0 { // of a table that is going
+		all = slices.Collect(w.Image.Partitions(w.tables[0]))
+	}
 	return rapid.SampledFrom(all).Draw(w.t, "partition").PartitionKey()
 }
 
@@ -120,11 +127,43 @@ func (w *walk) endOrPause() error {
 
 func (w *walk) resume() error {
 	k := w.partition()
-	if err := w.Try(w.t, meta.ResumeTable(k.Table)); err != nil {
+	if err := w.Try(w.t, meta.ResumeTable(k.Table, rapid.SampledFrom(places).Draw(w.t, "from"))); err != nil {
 		return err
+	}
+	if rapid.Bool().Draw(w.t, "by itself") {
+		return nil
 	}
 	from := w.Image.Partition(k.Table, k.Partition).NextOffset + rapid.Int64Range(-1, 10).Draw(w.t, "skip")
 	return w.Try(w.t, meta.ResumePartition(k, from, "the walk skips"))
+}
+
+var places = []meta.ConsumeFrom{meta.FromLastConsumed, meta.FromSmallest, meta.FromLargest}
+
+// bulk takes a step of whatever goes on in many steps.
+func (w *walk) bulk() error {
+	id, ready := w.table(), nodeNames[:rapid.IntRange(0, len(nodeNames)).Draw(w.t, "ready")]
+	starts := map[int32]int64{0: rapid.Int64Range(0, 200).Draw(w.t, "start")}
+	return w.Try(w.t, rapid.SampledFrom([]meta.Func{
+		meta.PauseNext(id), meta.ResumeNext(id, starts, ready), meta.DeleteNext(id, ObjectKey), meta.DrainNext(w.node(), ready),
+	}).Draw(w.t, "bulk"))
+}
+
+// deleteTable lets the second table go, or makes it anew when it has gone.
+func (w *walk) deleteTable() error {
+	if len(w.tables) == 1 {
+		w.made++
+		cfg := Config("Backed")
+		cfg.DeepStore = &meta.DeepStoreConfig{URI: "file:///backups"}
+		w.tables = append(w.tables, w.AddTableAs(w.t, ID(fmt.Sprint("made anew ", w.made)), cfg, 2))
+		return nil
+	}
+	err := w.Try(w.t, meta.DeleteTable(w.tables[1]))
+	if rapid.Bool().Draw(w.t, "at once") {
+		for w.Image.Table(w.tables[1]) != nil {
+			w.Do(w.t, meta.DeleteNext(w.tables[1], ObjectKey))
+		}
+	}
+	return err
 }
 
 func (w *walk) empty() error {

@@ -37,7 +37,7 @@ var mutants = []mutant{
 	{
 		name:  "late commitEnd aborts another's round",
 		edits: []edit{{"commit/completion.go", "case c.state == CommitterUploading && fromWinner:\n", "case c.state == CommitterUploading:\n"}},
-		by:    []string{"round"}, seeds: 40,
+		by:    []string{"round"}, seeds: 300,
 	},
 	{
 		name:  "successor starts from the hand-over buffer",
@@ -64,7 +64,7 @@ var mutants = []mutant{
 	{
 		name:  "CATCH_UP demands the exact offset",
 		edits: []edit{{"commit/replica.go", "if r.builder == builderOpen && r.next >= r.target {\n\t\t\tr.stop", "if r.builder == builderOpen && r.next == r.target {\n\t\t\tr.stop"}},
-		by:    []string{"I6"}, seeds: 110,
+		by:    []string{"round"}, seeds: 30,
 	},
 	{
 		name:  "download trusts its file by length",
@@ -74,7 +74,7 @@ var mutants = []mutant{
 	{
 		name:  "head version not checked",
 		edits: []edit{{"internal/sim/zookeeper.go", "if version != z.version {", "if version > z.version {"}},
-		by:    []string{"I4"}, seeds: 130,
+		by:    []string{"I4"}, seeds: 500,
 	},
 	{
 		name:  "epoch not taken from the head",
@@ -84,7 +84,7 @@ var mutants = []mutant{
 	{
 		name:  "KEEP without comparing digests",
 		edits: []edit{{"commit/replica_settle.go", "if own.info.Digest == r.settling.digest {", "if own.info.End == r.settling.end {"}},
-		by:    []string{"I3"}, seeds: 40,
+		by:    []string{"I3"}, seeds: 60,
 	},
 	{
 		name:  "upload counted without the leader's look",
@@ -96,7 +96,7 @@ var mutants = []mutant{
 		edits: []edit{{"commit/completion.go",
 			"everybody := len(live) >= len(ev.Facts.Replicas)-c.stops.count(ev.Facts.Replicas)",
 			"everybody := len(live) == len(ev.Facts.Replicas)"}, {"commit/completion.go", "waited := everybody || now > c.firstConsumed+c.timing.pickAfter()", "waited := everybody"}},
-		by: []string{"I6", "round"}, seeds: 40,
+		by: []string{"I6", "round"}, seeds: 70,
 	},
 	{
 		name:  "stopped replica's offset kept",
@@ -114,7 +114,7 @@ var mutants = []mutant{
 	{
 		name:  "epoch reused after a lost tail",
 		edits: []edit{{"metalog/epoch.go", "return claimed + 1, nil", "return last + 1, nil"}},
-		by:    []string{"I4", "I5"}, seeds: 100,
+		by:    []string{"I4", "I5"}, seeds: 800,
 	},
 	{
 		name:  "CATCH_UP takes the row at its end",
@@ -137,7 +137,7 @@ var mutants = []mutant{
 	{
 		name:  "differing build removed though copies are few",
 		edits: []edit{{"internal/node/judge.go", "if copies < 2 && len(counted.DeepStore) == 0 {", "if copies < 0 {"}},
-		by:    []string{"I3"}, seeds: 40,
+		by:    []string{"I3"}, seeds: 50,
 	},
 	{
 		name:  "release granted on one other copy",
@@ -152,7 +152,7 @@ var mutants = []mutant{
 	{
 		name:  "commitEnd of a loser written",
 		edits: []edit{{"commit/completion.go", "case c.state == CommitterUploading && fromWinner && m.Offset == c.offset:\n\t\tc.become(Committing)", "case c.state == CommitterUploading || c.state == Holding && m.Offset >= c.offset:\n\t\tc.become(Committing)"}},
-		by:    []string{"round", "I2"}, seeds: 160,
+		by:    []string{"round", "I2"}, seeds: 750,
 	},
 	{
 		name: "leader answers past its deadline",
@@ -170,11 +170,83 @@ var mutants = []mutant{
 	{
 		name:  "retention by the leader's wall clock alone",
 		edits: []edit{{"internal/controller/retention.go", "if skew.Abs() > clockSkewMax {", "if false {"}},
-		by:    []string{"I3"}, seeds: 120,
+		by:    []string{"I3"}, seeds: 200,
 	},
 	{
 		name:  "grace of a tombstone not waited for",
 		edits: []edit{{"internal/node/judge.go", "case tomb != nil && tomb.Expired:", "case tomb != nil:"}},
 		by:    []string{"I3"}, seeds: 20,
+	},
+	{
+		name:  "snapshot of the newest batch that is stored",
+		edits: []edit{{"metalog/follower_machine.go", "out = append(out, CutSnapshot{Image: m.staged[n].image})", "out = append(out, CutSnapshot{Image: m.newest()})"}},
+		by:    []string{"snapshot", "I5"}, seeds: 30,
+	},
+	{
+		name: "log reset before its snapshot is durable",
+		edits: []edit{{"metalog/snapshotadopt.go", "if err := vfs.Publish(s.fs, f, part, snapshotFile(s.dir, ref.SnapshotID)); err != nil {",
+			"if err := errors.Join(f.Close(), s.fs.Rename(part, snapshotFile(s.dir, ref.SnapshotID))); err != nil {"}},
+		by: []string{"snapshot", "I5"}, seeds: 30,
+	},
+	{
+		name:  "cleaning keeps one snapshot only",
+		edits: []edit{{"metalog/snapshotstore.go", "const snapshotsKept = 2", "const snapshotsKept = 1"}},
+		by:    []string{"snapshot", "I5"}, seeds: 30,
+	},
+	{
+		name:  "log trimmed past the oldest snapshot",
+		edits: []edit{{"metalog/snapshotclean.go", "\t\tto = min(to, s.id.EndOffset)\n", "\t\t_ = s\n"}},
+		by:    []string{"snapshot", "I5"}, seeds: 30,
+	},
+	{
+		name: "damaged snapshot loaded",
+		edits: []edit{
+			{"metalog/frame.go", "if got, want := crc32.Checksum(payload, castagnoli), binary.LittleEndian.Uint32(b[8:]); got != want {", "if got, want := uint32(0), uint32(0); got != want {"},
+			{"metalog/snapshotreader.go", "if said != s.footer {", "if said.records != s.footer.records {"},
+		},
+		by: []string{"snapshot", "I5"}, seeds: 100,
+	},
+	{
+		name: "image merged with a snapshot",
+		edits: []edit{
+			{"metalog/follower_snapshot.go", "\tim := m.loaded\n\tm.loaded = nil\n", `	im := m.loaded
+	m.loaded = nil
+	if im != nil {
+		merged, mergeErr := meta.Restore(meta.Position{Next: im.Next(), Epoch: im.Epoch(), Time: im.LastTime()}, func(yield func(meta.Record) bool) {
+			for r := range im.Records() {
+				yield(r)
+			}
+			for r := range m.image.Records() {
+				if im.Lookup(r.Key()) == nil {
+					yield(r)
+				}
+			}
+		})
+		if mergeErr == nil {
+			im = merged
+		}
+	}
+`},
+			{"meta/apply.go", "if v := CheckInvariants(d.im); len(v) > 0 {", "if v := CheckInvariants(d.im); false {"},
+		},
+		by: []string{"I5"}, seeds: 60,
+	},
+	{
+		name:  "snapshot that is past the log's end does not empty it",
+		edits: []edit{{"metalog/snapshotrecover.go", "return im, r.log.Reset(h.Position)", "return im, nil"}},
+		by:    []string{"I3", "I5"}, seeds: 30,
+	},
+	{
+		name: "snapshot cleaned while it is sent",
+		edits: []edit{
+			{"metalog/snapshotclean.go", "len(st.snapshots)-n > snapshotsKept && !st.snapshots[n].pinned && c.tooMuch(n)", "len(st.snapshots)-n > snapshotsKept && c.tooMuch(n)"},
+			{"metalog/snapshotstore.go", "case s.pins.pinned(id, now):", "case false:"},
+		},
+		by: []string{"snapshot"}, seeds: 30,
+	},
+	{
+		name:  "damaged snapshot is the last that is asked for",
+		edits: []edit{{"metalog/snapshotter.go", "if err == nil || !errors.As(err, new(*CorruptionError)) {\n\t\t\treturn ref, h, err", "if err == nil || errors.As(err, new(*CorruptionError)) {\n\t\t\treturn ref, h, err"}},
+		by:    []string{"I6"}, seeds: 100,
 	},
 }

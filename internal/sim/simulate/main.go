@@ -23,10 +23,13 @@ func main() {
 	if *seed != 0 {
 		o.First, o.Seeds = *seed, 1
 	}
-	o.Without = sim.ParseFaults(*without)
+	var err error
+	if o.Without, err = sim.ParseFaults(*without); err != nil {
+		fmt.Fprintln(os.Stderr, "-without:", err)
+		os.Exit(2)
+	}
 	o.Out = os.Stdout
-	if failed := sim.RunSeeds(o); failed > 0 {
-		fmt.Fprintf(os.Stdout, "%d of %d seeds failed\n", failed, o.Seeds)
+	if sim.RunSeeds(o) > 0 {
 		os.Exit(1)
 	}
 }

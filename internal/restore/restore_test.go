@@ -1,0 +1,446 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/controller"
+	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/meta/metatest"
+	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/peerdl"
+)
+
+// whole checks that a directory is one that a controller starts on, and has these batches.
+func whole(t *testing.T, disk vfs.FS, batches []*meta.Batch) {
+	t.Helper()
+	if _, err := disk.Stat(modeFile); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v; want none", modeFile, err)
+	}
+	v, err := metalog.Verify(metalog.VerifyConfig{
+		FS: disk, LogDir: LogDir, SnapshotsDir: metalog.SnapshotsDir, Led: true, Same: func(_, _ *meta.Image) error { return nil },
+	})
+	if err != nil || len(v.Findings) > 0 {
+		t.Errorf("found %+v, %v", v, err)
+	}
+	wantImage(t, recovered(t, disk), batches)
+}
+
+func TestRestore(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 6, ""}, run{3, 6, ""})
+	for name, test := range map[string]struct {
+		nodes []has
+		end   int // of what is restored
+		from  int // which node
+		log   int64
+	}{
+		"the whole log":                                {[]has{{batches: batches}}, 12, 0, 12},
+		"a snapshot and the tail":                      {[]has{{batches: batches, start: 2, snapshots: []int{4, 7}}}, 12, 0, 5},
+		"a snapshot without a log":                     {[]has{{batches: batches[:7], start: 7, snapshots: []int{7}}}, 7, 0, 0},
+		"a snapshot past the log":                      {[]has{{batches: batches[:4], snapshots: []int{7}, future: batches}}, 7, 0, 0},
+		"the furthest of three":                        {[]has{{batches: batches[:9]}, {batches: batches[:11], snapshots: []int{8}}, {batches: batches[:3]}}, 11, 1, 3},
+		"one has nothing":                              {[]has{{}, {batches: batches[:5]}}, 5, 1, 5},
+		"one ends before the log of the others begins": {[]has{{batches: batches[:3]}, {batches: batches, start: 8, snapshots: []int{8}}}, 12, 1, 4},
+		"two are as far":                               {[]has{{batches: batches, snapshots: []int{5}}, {batches: batches, start: 9, snapshots: []int{9}}}, 12, 1, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var servers []*server
+			for _, h := range test.nodes {
+				h.standing = metalog.Standing{Cluster: testCluster, Epoch: 5}
+				servers = append(servers, h.node(t))
+			}
+			disk := vfs.NewMem()
+			r, err := into(t, disk, servers...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, disk, batches[:test.end])
+			last := batches[test.end-1]
+			if r.ClusterID != testCluster || r.Offset != last.Offset || r.Epoch != last.Epoch || r.Term != last.Term || r.Time.UnixMilli() != last.Time {
+				t.Errorf("%+v", r)
+			}
+			if r.From != servers[test.from].URL || r.Batches != test.log {
+				t.Errorf("%d batches from %s, want %d from %s", r.Batches, r.From, test.log, servers[test.from].URL)
+			}
+			if len(r.Asked) != len(servers) {
+				t.Errorf("asked %+v", r.Asked)
+			}
+			epoch, err := metalog.ClaimEpoch(disk, r.Epoch)
+			if err != nil || epoch != r.NextEpoch || epoch <= 5+epochMargin {
+				t.Errorf("the controller opens epoch %d, %v; %d was said, and a node knows of 5", epoch, err, r.NextEpoch)
+			}
+			if _, err := into(t, disk, servers...); err == nil || !strings.Contains(err.Error(), "not empty") {
+				t.Errorf("once more over it: %v", err)
+			}
+		})
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 6, ""}, run{3, 6, ""})
+	standing := metalog.Standing{Cluster: testCluster, Epoch: 3}
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	good := has{batches: batches, standing: standing}
+	for name, test := range map[string]struct {
+		servers []*server
+		disk    func(t *testing.T, disk vfs.FS)
+		says    []string
+	}{
+		"two clusters": {[]*server{good.node(t), has{batches: history(otherCluster, 0, run{1, 3, ""})}.node(t)}, nil,
+			[]string{"two histories", testCluster.String(), otherCluster.String()}},
+		"another term at the same offset": {[]*server{good.node(t), has{batches: history(testCluster, 0, run{1, 6, ""}, run{3, 6, "other"})}.node(t)}, nil,
+			[]string{"two histories", "before offset 12"}},
+		"another term before that": {[]*server{good.node(t), has{batches: history(testCluster, 0, run{1, 6, ""}, run{2, 3, ""})}.node(t)}, nil,
+			[]string{"two histories", "epoch 3", "epoch 2", "before offset 9"}},
+		"longer, of a lower epoch": {[]*server{good.node(t), has{batches: history(testCluster, 0, run{1, 20, ""})}.node(t)}, nil,
+			[]string{"two histories", "before offset 12", "before offset 20"}},
+		"a node that does not answer": {[]*server{good.node(t), {Server: dead}}, nil, []string{dead.URL}},
+		"a controller":                {[]*server{good.leader(t)}, nil, []string{"is a controller"}},
+		"nodes that have nothing":     {[]*server{has{}.node(t)}, nil, []string{"none of them has"}},
+		"a directory that is somebody's": {[]*server{good.node(t)}, func(t *testing.T, disk vfs.FS) {
+			good.write(t, disk, LogDir)
+		}, []string{"not empty", `"log"`}},
+		"a directory of a member": {[]*server{good.node(t)}, func(t *testing.T, disk vfs.FS) {
+			if err := controller.WriteMode(disk, "zookeeper://z/shoal"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"not empty", modeFile}},
+		"a directory in use": {[]*server{good.node(t)}, func(t *testing.T, disk vfs.FS) {
+			if _, err := disk.Lock("LOCK"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"locked"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := vfs.NewMem()
+			if test.disk != nil {
+				test.disk(t, disk)
+			}
+			before := names(t, disk)
+			_, err := into(t, disk, test.servers...)
+			if err == nil {
+				t.Fatal("it was restored")
+			}
+			for _, want := range test.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in: %s", want, err)
+				}
+			}
+			if after := names(t, disk); after != before {
+				t.Errorf("the directory holds %s, held %s", after, before)
+			}
+		})
+	}
+}
+
+// names lists a directory, but for its lock.
+func names(t *testing.T, disk vfs.FS) string {
+	t.Helper()
+	entries, err := disk.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		if e.Name() != "LOCK" {
+			all = append(all, e.Name())
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// A controller that leads is not lost. One of another cluster under its old address is
+// none of it.
+func TestRestoreAsksWhetherTheControllerIsLost(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 6, ""})
+	other := has{batches: history(otherCluster, 0, run{1, 2, ""}), standing: metalog.Standing{Cluster: otherCluster, Epoch: 1}}.leader(t)
+	same := has{batches: batches, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.leader(t)
+	for leader, refused := range map[*server]bool{other: false, same: true} {
+		node := has{batches: batches, standing: metalog.Standing{Cluster: testCluster, Epoch: 1, URL: leader.URL}}.node(t)
+		_, err := into(t, vfs.NewMem(), node)
+		if refused != (err != nil) || refused && !strings.Contains(err.Error(), leader.URL+" leads") {
+			t.Errorf("refused %t: %v", refused, err)
+		}
+	}
+}
+
+// TestRestoreSurvivesAPowerCutAnywhere: what is there is refused to a controller until it
+// is whole, and done by running it again.
+func TestRestoreSurvivesAPowerCutAnywhere(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 3, ""}, run{2, 3, ""})
+	node := has{batches: batches, snapshots: []int{2, 4}, standing: metalog.Standing{Cluster: testCluster, Epoch: 2}}.node(t)
+	for crash := range vfs.CrashPoints(vfs.NewMem(), func(disk vfs.FS) error {
+		_, err := into(t, disk, node)
+		return err
+	}) {
+		if crash.Done && crash.Err != nil {
+			t.Fatal(crash.Err)
+		}
+		unfinished, err := isUnfinished(crash.Disk)
+		if err != nil {
+			t.Fatalf("%s: %v", crash, err)
+		}
+		if crash.Done && unfinished {
+			t.Fatalf("%s: it is not finished", crash)
+		}
+		if !unfinished {
+			if has := names(t, crash.Disk); strings.Contains(has, LogDir) || strings.Contains(has, metalog.SnapshotsDir) || crash.Done {
+				whole(t, crash.Disk, batches)
+				continue
+			}
+		}
+		if _, err := into(t, crash.Disk, node); err != nil {
+			t.Fatalf("%s: again: %v", crash, err)
+		}
+		whole(t, crash.Disk, batches)
+	}
+}
+
+// What an interrupted restore has of the snapshot is not fetched again, whatever else lies
+// in the directory goes.
+func TestRestoreGoesOn(t *testing.T) {
+	batches := history(testCluster, 300, run{1, 30, ""}) // of three pieces
+	node := has{batches: batches, snapshots: []int{28}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	disk := vfs.NewMem()
+	// Another restore has left the snapshot and the log of another cluster.
+	other := has{batches: history(otherCluster, 0, run{1, 9, ""}), snapshots: []int{5}}
+	log, _ := other.write(t, disk, LogDir)
+	if err := errors.Join(log.Close(), metalog.RaiseEpoch(disk, 7), controller.WriteMode(disk, Unfinished)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Restore(ctx, Config{
+		FS: disk, Nodes: []string{node.URL}, Client: testClient(t), Logger: zerolog.Nop(),
+		Progress: func(p peerdl.Progress) {
+			if p.HeldBytes > 0 {
+				cancel()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("interrupted after the first piece: %v", err)
+	}
+	if node.requests("position=0") == 0 {
+		t.Fatal("nothing was downloaded")
+	}
+	found := int64(-1)
+	r, err := Restore(t.Context(), Config{
+		FS: disk, Nodes: []string{node.URL}, Client: testClient(t), Logger: zerolog.Nop(),
+		Progress: func(p peerdl.Progress) {
+			if found < 0 {
+				found = p.HeldBytes
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole(t, disk, batches)
+	if r.Snapshot == nil || r.Snapshot.EndOffset != 28 || r.Batches != 2 {
+		t.Errorf("%+v", r)
+	}
+	if found <= 0 {
+		t.Error("what it had was fetched again")
+	}
+}
+
+// A node whose newest snapshot is damaged has the one before it, and the log.
+func TestRestorePassesOverADamagedSnapshot(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	for _, at := range []int{30, 300} { // in its header, and behind it
+		node := has{batches: batches, start: 2, snapshots: []int{3, 6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+		newest := metalog.SnapshotsDir + "/" + node.snaps.Latest().SnapshotID.String() + ".checkpoint"
+		data, err := vfs.ReadFile(node.disk, newest, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[at] ^= 1
+		if err := vfs.WriteFile(node.disk, newest, data); err != nil {
+			t.Fatal(err)
+		}
+		disk := vfs.NewMem()
+		r, err := into(t, disk, node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole(t, disk, batches)
+		if r.Snapshot == nil || r.Snapshot.EndOffset != 3 || len(r.Skipped) != 1 || r.Batches != 6 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// A snapshot that is whole is only read the next time.
+func TestRestoreDoesNotFetchASnapshotTwice(t *testing.T) {
+	batches := history(testCluster, 300, run{1, 30, ""})
+	node := has{batches: batches, snapshots: []int{28}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	disk := vfs.NewMem()
+	cut := vfs.WithFaults(disk, func(op vfs.Op) error {
+		if op.Kind == vfs.OpRename && strings.HasPrefix(op.To, LogDir+"/") {
+			return errors.New("no space left on device")
+		}
+		return nil
+	})
+	if _, err := into(t, cut, node); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Fatalf("%v", err)
+	}
+	if node.requests("position=") == 0 {
+		t.Fatal("nothing was downloaded")
+	}
+	if _, err := into(t, disk, node); err != nil {
+		t.Fatal(err)
+	}
+	if n := node.requests("position="); n > 0 {
+		t.Errorf("%d chunks were fetched again", n)
+	}
+	whole(t, disk, batches)
+}
+
+func TestAControllerStartsOnWhatWasRestored(t *testing.T) {
+	history := metatest.NewLog(t)
+	history.AddNode(t, "n1", "zone")
+	history.AddTable(t, metatest.Config("flights"), 2)
+	history.TakeOver(t)
+	cluster := history.Image.Cluster().ID
+	node := has{batches: history.Batches, snapshots: []int{3}, standing: metalog.Standing{Cluster: cluster, Epoch: 2}}.node(t)
+	dir := t.TempDir()
+	disk, err := vfs.OS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (*controller.Controller, error) {
+		return controller.Open(controller.Config{Data: dir, Listen: "127.0.0.1:0", ID: "c"}, zerolog.Nop())
+	}
+	if err := controller.WriteMode(disk, Unfinished); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(); err == nil || !strings.Contains(err.Error(), "of a restore that was cut short") {
+		t.Errorf("on a directory that is not finished: %v", err)
+	}
+	r, err := into(t, disk, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Tables != 1 || r.Nodes != 1 || r.Segments[meta.SegmentInProgress] != 2 || r.Records != history.Image.Len() || r.ClusterID != cluster {
+		t.Errorf("%+v", r)
+	}
+	c, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- c.Run(ctx) }()
+	var v api.LeaderView
+	client := testClient(t)
+	for client.GetJSON(ctx, c.URL()+"/leader", &v) != nil {
+		select {
+		case err := <-ran:
+			t.Fatal(err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if v.ClusterID != cluster || v.Epoch != r.NextEpoch || v.HighWatermark <= history.Image.Next() {
+		t.Errorf("%+v leads; epoch %d was said, and %d batches were restored", v, r.NextEpoch, history.Image.Next())
+	}
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopyOfALeader: what a leader has, for those who look at it.
+func TestCopyOfALeader(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 6, ""}, run{3, 6, ""})
+	standing := metalog.Standing{Cluster: testCluster, Epoch: 4, URL: "http://leader"}
+	for name, test := range map[string]struct {
+		has
+		from metalog.Position
+	}{
+		"no snapshot":  {has{batches: batches}, metalog.Position{}},
+		"snapshots":    {has{batches: batches, start: 2, snapshots: []int{4, 8}}, metalog.After(batches[3])},
+		"an empty one": {has{batches: batches, start: 12, snapshots: []int{12}}, metalog.After(batches[11])},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.standing = standing
+			h, err := Look(t.Context(), testClient(t), test.leader(t).URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h.Node || h.Cluster != testCluster || h.End != metalog.After(batches[11]) || h.Epoch != 4 || h.Leader != "http://leader" || len(h.Snapshots) != len(test.snapshots) {
+				t.Errorf("%+v", h)
+			}
+			disk := vfs.NewMem()
+			to := CopyConfig{FS: disk, Logger: zerolog.Nop()}
+			if failed, err := h.CopySnapshots(t.Context(), to, h.Snapshots...); err != nil || len(failed) > 0 {
+				t.Fatalf("%v, %v", failed, err)
+			}
+			end, err := h.CopyLog(t.Context(), to, test.from)
+			if err != nil || end != h.End {
+				t.Fatalf("%+v, %v", end, err)
+			}
+			wantImage(t, recovered(t, disk), batches)
+			if len(h.Snapshots) > 0 {
+				if _, err := h.CopyLog(t.Context(), CopyConfig{FS: vfs.NewMem(), Logger: zerolog.Nop()}, metalog.Position{}); !IsNoLog(err) {
+					t.Errorf("from the first batch on, which a leader with snapshots does not hand out: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A log that is written to all the while is not run after.
+func TestCopyOfALogThatGrows(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 40, ""})
+	h := &Holding{URL: "a server", tail: &growing{batches: batches}}
+	end, err := h.CopyLog(t.Context(), CopyConfig{FS: vfs.NewMem(), Logger: zerolog.Nop()}, metalog.Position{})
+	if err != nil || end != metalog.After(batches[3]) {
+		t.Errorf("it ends at %+v, %v", end, err)
+	}
+}
+
+// growing hands out one batch at a time, and has three more each time.
+type growing struct {
+	batches []*meta.Batch
+	reads   int64
+}
+
+func (g *growing) read(_ context.Context, from metalog.Position) ([]metalog.Entry, int64, error) {
+	g.reads++
+	e, err := metalog.NewEntry(g.batches[from.Offset])
+	return []metalog.Entry{e}, 1 + 3*g.reads, err
+}
+
+// A snapshot that cannot be had does not keep the others away.
+func TestCopySnapshotsTellsWhatItCouldNotHave(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	node := has{batches: batches, snapshots: []int{3, 6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	h, err := Look(t.Context(), testClient(t), node.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := h.Snapshots[0]
+	gone.EndOffset = 5
+	h.Snapshots = append(h.Snapshots, gone)
+	disk := vfs.NewMem()
+	failed, err := h.CopySnapshots(t.Context(), CopyConfig{FS: disk, Logger: zerolog.Nop()}, gone, h.Snapshots[1])
+	if err != nil || len(failed) != 1 || !errors.Is(failed[gone.SnapshotID], metalog.ErrSnapshotNotFound) {
+		t.Errorf("%v, %v", failed, err)
+	}
+	im, _, err := metalog.LoadSnapshot(disk, metalog.SnapshotsDir, h.Snapshots[1].SnapshotID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantImage(t, im, batches[:6])
+}
