@@ -98,7 +98,7 @@ func (d *disk) sound(dir string) {
 	}
 }
 
-// rot flips a bit of a file.
+// rot flips a bit of a file, on the medium: no power cut takes it back.
 func (d *disk) rot(name string, at int64) error {
 	f, err := d.mem.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -110,6 +110,8 @@ func (d *disk) rot(name string, at int64) error {
 		return err
 	}
 	b[0] ^= 1 << (at % 8)
-	_, err = f.WriteAt(b[:], at)
-	return err
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		return err
+	}
+	return f.Sync()
 }

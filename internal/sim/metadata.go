@@ -193,6 +193,7 @@ func (s *simController) askWhenDue() {
 		if s.disk.off {
 			return
 		}
+		s.c.check.setAside(s.files) // it has read the newest one's header
 		if err != nil {
 			s.c.w.count.outcomes["snapshots: not known whether one is due"]++
 		}
