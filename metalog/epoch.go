@@ -50,10 +50,19 @@ func RaiseEpoch(fsys vfs.FS, last int64) error {
 // readEpoch returns 0 when there is no file yet.
 func readEpoch(fsys vfs.FS) (int64, error) {
 	const sizeMax = 100 // bytes; the longest line is 45
-	data, err := vfs.ReadFile(fsys, EpochFile, sizeMax)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := fsys.Stat(EpochFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("metalog: %w", err)
+	case info.Size() > sizeMax && info.Mode().IsRegular():
+		return 0, &CorruptionError{File: EpochFile, Reason: fmt.Sprintf("it does not hold an epoch: it has %d bytes", info.Size())}
 	}
+	if err := notRegular(EpochFile, info.Mode()); err != nil {
+		return 0, err
+	}
+	data, err := vfs.ReadFile(fsys, EpochFile, sizeMax)
 	if err != nil {
 		return 0, fmt.Errorf("metalog: %w", err)
 	}

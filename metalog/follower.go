@@ -111,7 +111,7 @@ func OpenFollower(cfg FollowerConfig) (*Follower, error) {
 
 // OpenCache opens a cache and the snapshots beside it as OpenFollower does, for whoever
 // follows by a FollowerMachine of his own. Of the configuration it takes FS, the
-// directories, FileBytes, Logger and Metrics. Who opened the cache closes it.
+// directories, Cluster, FileBytes, Logger and Metrics. Who opened the cache closes it.
 func OpenCache(cfg FollowerConfig) (*Log, *Snapshots, *meta.Image, error) {
 	f := &Follower{cfg: cfg, metrics: cfg.Metrics, log: cfg.Logger.With().Str("component", "follower").Logger()}
 	cache, im, err := f.openOrSetAside()
@@ -159,6 +159,11 @@ func (f *Follower) recover(l *Log) (*meta.Image, error) {
 		return nil, err
 	}
 	f.snaps = snaps
+	if f.cfg.Cluster != uuid.Nil {
+		if err := snaps.SetAsideOthers(f.cfg.Cluster); err != nil {
+			return nil, err
+		}
+	}
 	return Recover(l, snaps, f.cfg.Logger)
 }
 

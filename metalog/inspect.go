@@ -142,12 +142,18 @@ func listLog(fsys vfs.FS, dir string) (files []logFileRef, err error) {
 	var anew []logFileRef
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
-		if base, ok := parseLogFileName(e.Name()); ok {
+		plain, reset := strings.CutSuffix(e.Name(), resetSuffix)
+		base, ours := parseLogFileName(plain)
+		if !ours {
+			continue
+		}
+		if err := notAFile(name, e); err != nil {
+			return nil, err
+		}
+		if reset {
+			anew = append(anew, logFileRef{base, name})
+		} else {
 			files = append(files, logFileRef{base, name})
-		} else if plain, ok := strings.CutSuffix(e.Name(), resetSuffix); ok {
-			if base, ok := parseLogFileName(plain); ok {
-				anew = append(anew, logFileRef{base, name})
-			}
 		}
 	}
 	switch len(anew) {

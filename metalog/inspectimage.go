@@ -26,6 +26,7 @@ const (
 	SnapshotDownloading SnapshotState = "downloading" // .part with a digest in its name
 	SnapshotRemoving    SnapshotState = "removing"    // .deleted
 	SnapshotSetAside    SnapshotState = "setAside"    // .corrupt
+	SnapshotNoFile      SnapshotState = "noFile"      // a directory or a link, whatever its name says
 )
 
 // SnapshotFile is a file of a snapshot.
@@ -47,6 +48,11 @@ func ListSnapshotFiles(fsys vfs.FS, dir string) (files []SnapshotFile, err error
 	for _, e := range entries {
 		f, ok := snapshotFileOf(e.Name())
 		if !ok {
+			continue
+		}
+		if notAFile("", e) != nil {
+			f.State = SnapshotNoFile
+			files = append(files, f)
 			continue
 		}
 		switch err := f.look(fsys, dir); {

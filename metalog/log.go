@@ -103,6 +103,9 @@ func (l *Log) sweep() (bases []int64, err error) {
 	}
 	for _, e := range entries {
 		if base, ok := parseLogFileName(e.Name()); ok {
+			if err := notAFile(path.Join(l.opts.Dir, e.Name()), e); err != nil {
+				return nil, err
+			}
 			bases = append(bases, base)
 			continue
 		}

@@ -137,6 +137,9 @@ func (l *Log) resumeReset() error {
 	for _, e := range entries {
 		plain, reset := strings.CutSuffix(e.Name(), resetSuffix)
 		if _, ours := parseLogFileName(plain); reset && ours {
+			if err := notAFile(path.Join(l.opts.Dir, e.Name()), e); err != nil {
+				return err
+			}
 			found = append(found, path.Join(l.opts.Dir, plain))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -42,7 +43,8 @@ var ErrSnapshotKept = errors.New("metalog: the two newest snapshots stay")
 //	<id>.checkpoint.deleted   one being removed
 //	<id>.checkpoint.corrupt   one set aside, with <id>.pieces.corrupt
 //
-// Other names are not touched. The directory is the truth; what a snapshot holds is
+// Whatever has one of these names and is no regular file gets .corrupt after it. Other
+// names are not touched. The directory is the truth; what a snapshot holds is
 // proven only by Load. All methods are safe for concurrent use.
 type Snapshots struct {
 	fs  vfs.FS
@@ -90,6 +92,9 @@ func (s *Snapshots) open() error {
 	if err != nil {
 		return err
 	}
+	if entries, err = s.setAsideNoFiles(entries); err != nil {
+		return err
+	}
 	files := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		files[e.Name()] = true
@@ -124,6 +129,35 @@ func (s *Snapshots) open() error {
 	}
 	// A name that was found may be one that a killed process had not come to fsync.
 	return s.fs.SyncDir(s.dir)
+}
+
+// setAsideNoFiles renames what has a name that is used here and is no file, and returns
+// the rest.
+func (s *Snapshots) setAsideNoFiles(entries []fs.DirEntry) (rest []fs.DirEntry, err error) {
+	for _, e := range entries {
+		name := path.Join(s.dir, e.Name())
+		odd := notAFile(name, e)
+		if odd == nil || !isSnapshotName(e.Name()) {
+			rest = append(rest, e)
+			continue
+		}
+		s.log.Error().Err(odd).Str("file", name+corruptSuffix).Msg("what is in the place of a snapshot's file is set aside")
+		if err := s.fs.RemoveAll(name + corruptSuffix); err != nil {
+			return nil, err
+		}
+		if err := s.fs.Rename(name, name+corruptSuffix); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// isSnapshotName tells the names that files have here, but for what was set aside.
+func isSnapshotName(name string) bool {
+	f, snapshot := snapshotFileOf(name)
+	_, list := parseSnapshotName(strings.TrimSuffix(name, tmpSuffix), sidecarSuffix)
+	_, download := downloadOf(name)
+	return snapshot && f.State != SnapshotSetAside || list || download
 }
 
 // unfinished tells the names of what is in the making.
@@ -257,6 +291,22 @@ func (s *Snapshots) mend(ref SnapshotRef, pieces *segment.Pieces) {
 	s.put(ref)
 	err := writeSidecar(s.fs, s.dir, ref.SnapshotID, pieces)
 	s.log.Warn().Err(err).Str("snapshot", ref.String()).Msg("the piece list was not of this snapshot; made it again")
+}
+
+// SetAsideOthers sets the snapshots aside whose header names another cluster: somebody has
+// put them here, and the log that they do not fit is the good one.
+func (s *Snapshots) SetAsideOthers(cluster uuid.UUID) error {
+	for _, ref := range s.List() {
+		h, err := s.Header(ref.SnapshotID)
+		if err != nil || h.Cluster == cluster {
+			continue // a damaged one is found by who needs it
+		}
+		s.log.Error().Str("snapshot", ref.SnapshotID.String()).Stringer("cluster", h.Cluster).Msg("a snapshot of another cluster is set aside")
+		if err := s.SetAside(ref.SnapshotID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SetAside takes a snapshot out of the list and keeps its bytes as .corrupt.

@@ -24,6 +24,8 @@ type VerifyConfig struct {
 	// Led says that the log is written here and no copy: there has to be an epoch file, and
 	// nothing is in a snapshot that the log has not had.
 	Led bool
+	// Cluster is the one that the directory is of, zero if only log and snapshots say it.
+	Cluster uuid.UUID
 	// Running says that a process has the directory open: what looks damaged is read once
 	// more, because it may have been changed while it was being read.
 	Running bool
@@ -98,7 +100,7 @@ func Verify(cfg VerifyConfig) (*Verified, error) {
 	var v *verifier
 	for range tries {
 		err := undisturbed(func() error {
-			v = &verifier{cfg: cfg}
+			v = &verifier{cfg: cfg, out: Verified{Cluster: cfg.Cluster}, noFile: map[string]bool{}}
 			return v.run()
 		})
 		if err != nil {
@@ -115,14 +117,18 @@ type verifier struct {
 	cfg VerifyConfig
 	out Verified
 
-	left   []SnapshotFile // to be read, by end offset
-	image  *meta.Image    // where the log was read to; nil: not known
-	usable bool           // a good snapshot connects to the log
+	left   []SnapshotFile  // to be read, by end offset
+	image  *meta.Image     // where the log was read to; nil: not known
+	usable bool            // a good snapshot connects to the log
+	noFile map[string]bool // what has the name of a snapshot's file and is none
 }
 
 func (v *verifier) run() error {
 	files, err := ListSnapshotFiles(v.cfg.FS, v.cfg.SnapshotsDir)
 	if err != nil {
+		return err
+	}
+	if err := v.noFiles(); err != nil {
 		return err
 	}
 	for _, f := range files {
@@ -175,6 +181,9 @@ func (v *verifier) log() error {
 		return err
 	}
 	whole := err == nil
+	if !whole && r.file.name == "" {
+		return v.snapshotsPast(r.at, whole) // its files cannot even be listed
+	}
 	if r.file.name == "" {
 		if err := v.noLog(); err != nil {
 			return err
@@ -229,8 +238,12 @@ func (v *verifier) noLog() error {
 // batch takes the next batch, which should have had the offset want.
 func (v *verifier) batch(b LoggedBatch, want int64) {
 	v.out.Batches++
-	if id := ClusterIn(b.Batch); id != uuid.Nil && v.out.Cluster == uuid.Nil {
+	switch id := ClusterIn(b.Batch); {
+	case id == uuid.Nil || id == v.out.Cluster:
+	case v.out.Cluster == uuid.Nil:
 		v.out.Cluster = id
+	default:
+		v.find(DamagedLog, b.File, b.At, "the batch founds cluster %s, and this is a directory of cluster %s", id, v.out.Cluster)
 	}
 	if gone := b.Batch.Offset - want; gone > 0 && len(v.out.Findings) > 0 {
 		last := &v.out.Findings[len(v.out.Findings)-1]
@@ -313,7 +326,7 @@ func (v *verifier) snapshot(f SnapshotFile) (im *meta.Image, name string, err er
 	case uuid.Nil:
 		v.out.Cluster = cluster
 	default:
-		v.find(StrangeSnapshot, name, 0, "it is of cluster %s, what is before it of %s", cluster, v.out.Cluster)
+		v.find(StrangeSnapshot, name, 0, "it is of cluster %s, the rest of %s", cluster, v.out.Cluster)
 		return nil, name, nil
 	}
 	v.out.Snapshots = append(v.out.Snapshots, VerifiedSnapshot{SnapshotRef: ref, Records: im.Len()})
@@ -322,11 +335,20 @@ func (v *verifier) snapshot(f SnapshotFile) (im *meta.Image, name string, err er
 
 // pieces checks the piece list of a good snapshot, if there is one.
 func (v *verifier) pieces(ref SnapshotRef) error {
-	name := sidecarFile(v.cfg.SnapshotsDir, ref.SnapshotID)
-	data, err := vfs.ReadFile(v.cfg.FS, name, segment.SidecarSize(ref.SizeBytes))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // made by the next start
+	name, sizeMax := sidecarFile(v.cfg.SnapshotsDir, ref.SnapshotID), segment.SidecarSize(ref.SizeBytes)
+	if v.noFile[name] {
+		return nil // told already
 	}
+	switch info, err := v.cfg.FS.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // made by the next start
+	case err != nil:
+		return fmt.Errorf("metalog: %w", err)
+	case info.Size() > sizeMax:
+		v.find(DamagedPieces, name, 0, "it is not of its snapshot, which is good: it has %d bytes, and cannot have more than %d", info.Size(), sizeMax)
+		return nil
+	}
+	data, err := vfs.ReadFile(v.cfg.FS, name, sizeMax)
 	if err != nil {
 		return fmt.Errorf("metalog: %w", err)
 	}
@@ -351,6 +373,27 @@ func (v *verifier) epoch() error {
 		v.find(DamagedEpoch, EpochFile, 0, "it is not there, and the log holds epoch %d", last)
 	case claimed > 0 && claimed < last:
 		v.find(DamagedEpoch, EpochFile, 0, "it says epoch %d, and the log holds epoch %d", claimed, last)
+	}
+	return nil
+}
+
+// noFiles takes note of what is in the place of a snapshot's files.
+func (v *verifier) noFiles() error {
+	entries, err := v.cfg.FS.ReadDir(v.cfg.SnapshotsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("metalog: %w", err)
+	}
+	for _, e := range entries {
+		if !isSnapshotName(e.Name()) {
+			continue
+		}
+		name := path.Join(v.cfg.SnapshotsDir, e.Name())
+		if err := notAFile(name, e); err != nil {
+			v.noFile[name] = true
+			if err := v.damaged(DamagedSnapshot, err); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

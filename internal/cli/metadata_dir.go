@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/shoalstore/shoal/internal/restore"
@@ -36,6 +37,7 @@ type dataDir struct {
 	logDir  string // below fs
 	follows string // where the metadata is, if not here
 	running bool
+	cluster uuid.UUID // of a node's; zero if nothing but log and snapshots says it
 }
 
 // What a data directory has in it.
@@ -86,7 +88,7 @@ func (d *dataDir) identify() error {
 		return fmt.Errorf("%s has in it what a controller has and what a node has (%s): it is no data directory of either", d.path, strings.Join(names, ", "))
 	case node:
 		d.owner, d.logDir = ownerNode, nodeLogDir
-		return nil
+		return d.readIdentity()
 	case controller || has(metalog.SnapshotsDir):
 		d.owner, d.logDir = ownerController, controllerLogDir
 		return d.readMode()
@@ -116,20 +118,23 @@ func (d *dataDir) hint(names []string) string {
 	return ""
 }
 
+// readIdentity reads which cluster a node has met.
+func (d *dataDir) readIdentity() error {
+	var identity struct {
+		ClusterID uuid.UUID `json:"clusterId"`
+	}
+	err := d.readJSON(nodeIdentity, &identity)
+	d.cluster = identity.ClusterID
+	return err
+}
+
 // readMode reads where the metadata is that a controller's directory follows.
 func (d *dataDir) readMode() error {
-	data, err := os.ReadFile(filepath.Join(d.path, modeFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	var mode struct {
 		Metadata string `json:"metadata"`
 	}
-	if err := json.Unmarshal(data, &mode); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(d.path, modeFile), err)
+	if err := d.readJSON(modeFile, &mode); err != nil {
+		return err
 	}
 	switch mode.Metadata {
 	case "":
@@ -137,6 +142,22 @@ func (d *dataDir) readMode() error {
 		d.owner = ownerUnfinished
 	default:
 		d.owner, d.follows = ownerMember, mode.Metadata
+	}
+	return nil
+}
+
+// readJSON reads a file of the directory, nothing if it is not there.
+func (d *dataDir) readJSON(name string, v any) error {
+	name = filepath.Join(d.path, name)
+	data, err := os.ReadFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

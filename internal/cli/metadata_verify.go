@@ -85,7 +85,7 @@ func (c metadataVerify) directory(_ context.Context, _ *app) (*verdict, error) {
 		return nil, err
 	}
 	found, err := metalog.Verify(metalog.VerifyConfig{
-		FS: d.fs, LogDir: d.logDir, SnapshotsDir: metalog.SnapshotsDir, Led: d.owner == ownerController, Running: d.running, Same: sameAsLog,
+		FS: d.fs, LogDir: d.logDir, SnapshotsDir: metalog.SnapshotsDir, Cluster: d.cluster, Led: d.owner == ownerController, Running: d.running, Same: sameAsLog,
 	})
 	if err != nil {
 		return nil, err

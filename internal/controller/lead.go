@@ -69,7 +69,7 @@ func (c *Controller) lead(ctx context.Context) (err error) {
 	local := newLocalLog(c)
 	local.original = true
 	if err := local.open(); err != nil {
-		return err
+		return local.refused(err)
 	}
 	local.keep()
 	defer func() { err = errors.Join(err, local.close()) }()

@@ -27,6 +27,7 @@ type localLog struct {
 	image *meta.Image
 	// original: it is the metadata, and no copy of what is elsewhere.
 	original bool
+	cluster  uuid.UUID // that it is a copy of; zero if the log is what says it
 	keeper   *snapshots.Keeper
 	idle     func() // ends what the keeper does by itself, and waits for that; nil: it does nothing
 }
@@ -45,6 +46,7 @@ func newLocalLog(c *Controller) *localLog {
 // another cluster is refused.
 func openLocalLog(c *Controller, cluster uuid.UUID) (*localLog, error) {
 	l := newLocalLog(c)
+	l.cluster = cluster
 	err := l.open()
 	if err != nil && isDamage(err) {
 		c.log.Error().Err(err).Msg("the log here is damaged; it is set aside and begun anew from ZooKeeper")
@@ -80,6 +82,11 @@ func (l *localLog) open() (err error) {
 	if l.snaps, err = metalog.OpenSnapshots(l.fs, snapshotsDir, l.opts.Logger); err != nil {
 		return err
 	}
+	if l.cluster != uuid.Nil {
+		if err := l.snaps.SetAsideOthers(l.cluster); err != nil {
+			return err
+		}
+	}
 	if l.log, err = metalog.OpenLog(l.fs, l.opts); err != nil {
 		return err
 	}
@@ -91,6 +98,15 @@ func (l *localLog) open() (err error) {
 		return errors.Join(err, l.log.Close())
 	}
 	return nil
+}
+
+// refused says what to do about an original that cannot be used.
+func (l *localLog) refused(err error) error {
+	if !isDamage(err) {
+		return err
+	}
+	return fmt.Errorf("controller: the metadata in %s cannot be used: %w; shoal metadata verify --from-dir %[1]s tells all that is damaged, and what to do",
+		l.fs, err)
 }
 
 // keep has the snapshots kept, from now until rest.
