@@ -2,7 +2,6 @@ package meta
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 )
@@ -73,43 +72,17 @@ func (im *Image) checkHeader(b *Batch) error {
 	return nil
 }
 
-// Position says which log an image restored from elsewhere continues.
-type Position struct {
-	Next, Epoch int64
-	Time        int64
-}
-
-// Restore returns the image that holds exactly the records, as if the batches
-// before the position had been applied. It checks all invariants. Records that come
-// sorted by key, as those of a snapshot do, are taken in faster than others.
-func Restore(at Position, records iter.Seq[Record]) (*Image, error) {
-	d := newDerivation(Empty(), 0)
-	for r := range records {
-		if err := d.restore(r); err != nil {
-			return nil, err
-		}
-	}
-	d.im.next, d.im.epoch, d.im.time = at.Next, at.Epoch, at.Time
-	if d.im.leader != nil {
-		d.im.term = d.im.leader.Term
-	}
-	if v := CheckInvariants(d.im); len(v) > 0 {
-		return nil, &InvariantError{v[0]}
-	}
-	return d.im, nil
-}
-
 // derivation is an image in the making.
 type derivation struct {
 	im     *Image
-	forked map[string]bool // nodes whose index is this image's own
+	forked map[string]nodeSegments // of nodes whose index is this image's own
 	// What has been touched so far.
 	upserted, removed map[Key]struct{}
 }
 
 func newDerivation(im *Image, upserts int) derivation {
 	return derivation{
-		im: im, forked: map[string]bool{},
+		im: im, forked: map[string]nodeSegments{},
 		upserted: make(map[Key]struct{}, upserts), removed: map[Key]struct{}{},
 	}
 }
@@ -149,24 +122,6 @@ func (im *Image) fork() *Image {
 		jobs:       im.jobs.fork(),
 		index:      im.index.fork(),
 	}
-}
-
-// restore takes a record into an image that is made from nothing. A segment, of which
-// there may be a million, has nothing to replace or to succeed.
-func (d *derivation) restore(r Record) error {
-	s, ok := r.(*Segment)
-	if ok {
-		if d.im.segments.load(s.SegmentKey(), s) {
-			return broken("structure", r.Key(), "occurs twice")
-		}
-		d.indexSegment(s)
-		return nil
-	}
-	if d.im.Lookup(r.Key()) != nil {
-		return broken("structure", r.Key(), "occurs twice")
-	}
-	clear(d.upserted) // the image itself tells
-	return d.upsert(r)
 }
 
 // touch notes the key, which must be new among those.
@@ -259,7 +214,7 @@ func (d *derivation) checkTouched() error {
 			sk := pk.Segment(k.Num)
 			for _, s := range []*Segment{d.im.before(sk), d.im.Segment(sk)} {
 				if s != nil {
-					found = append(found, d.im.checkSegment(s, d.im.after(s.SegmentKey()))...)
+					found = append(found, d.im.checkSegment(d.im.Partition(s.Table, s.Partition), s, d.im.after(s.SegmentKey()))...)
 				}
 			}
 		}

@@ -64,12 +64,9 @@ func must[T any](v T, err error) T {
 // record is read back before it is returned: what could not be read again, such
 // as text that is not UTF-8, must not get into a log.
 func EncodeRecord(r Record) ([]byte, error) {
-	data, err := cborEnc.Marshal(r)
+	data, err := AppendRecord(nil, r)
 	if err != nil {
-		return nil, fmt.Errorf("meta: encode %s: %w", r.Key(), err)
-	}
-	if len(data) > MaxRecordSize {
-		return nil, &RecordTooLargeError{Key: r.Key(), Size: len(data)}
+		return nil, err
 	}
 	if _, err := DecodeRecord(r.Key().Kind, data); err != nil {
 		return nil, fmt.Errorf("meta: %s does not survive its encoding: %w", r.Key(), err)
@@ -81,14 +78,28 @@ func EncodeRecord(r Record) ([]byte, error) {
 // does not read it back, and is for records of an image: they have been in a batch, which
 // was encoded or decoded.
 func AppendRecord(dst []byte, r Record) ([]byte, error) {
-	buf := bytes.NewBuffer(dst)
-	if err := cborEncTo.MarshalToBuffer(r, buf); err != nil {
+	encoded, err := appendRecord(dst, r)
+	if err != nil {
 		return dst, fmt.Errorf("meta: encode %s: %w", r.Key(), err)
 	}
-	if n := buf.Len() - len(dst); n > MaxRecordSize {
+	if n := len(encoded) - len(dst); n > MaxRecordSize {
 		return dst, &RecordTooLargeError{Key: r.Key(), Size: n}
 	}
-	return buf.Bytes(), nil
+	return encoded, nil
+}
+
+func appendRecord(dst []byte, r Record) ([]byte, error) {
+	if s, ok := r.(*Segment); ok {
+		return appendSegment(dst, s), nil
+	}
+	return appendGeneral(dst, r)
+}
+
+// appendGeneral is the general encoder.
+func appendGeneral(dst []byte, r Record) ([]byte, error) {
+	buf := bytes.NewBuffer(dst)
+	err := cborEncTo.MarshalToBuffer(r, buf)
+	return buf.Bytes(), err
 }
 
 // DecodeRecord reads what EncodeRecord wrote. The result shares no memory with

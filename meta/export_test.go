@@ -1,7 +1,9 @@
 package meta
 
-// What the tests compare the decoder with that is used for nearly all segments.
+// What the tests compare: encoder and decoder of segments, and those of any record.
 var (
+	AppendSegmentFast = appendSegment
+	AppendRecordSlow  = appendGeneral
 	DecodeSegmentFast = decodeSegment
 	DecodeRecordSlow  = decodeRecord
 )

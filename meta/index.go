@@ -183,16 +183,16 @@ func (s *Segment) isAwaiting() bool { return s.Status == SegmentDone && !s.DeepS
 // nodeSets returns the node's sets for writing: copies, made once per
 // derivation.
 func (d *derivation) nodeSets(node string) nodeSegments {
-	sets := d.im.byNode.get(node)
-	if d.forked[node] {
+	if sets, ok := d.forked[node]; ok {
 		return sets
 	}
+	sets := d.im.byNode.get(node)
 	if sets.naming.tree == nil {
 		sets = nodeSegments{naming: newSegmentSet(), consuming: newSegmentSet()}
 	} else {
 		sets = nodeSegments{naming: sets.naming.fork(), consuming: sets.consuming.fork()}
 	}
-	d.forked[node] = true
+	d.forked[node] = sets
 	d.im.byNode.set(node, sets)
 	return sets
 }

@@ -34,8 +34,10 @@ func broken(rule string, k Key, format string, args ...any) *InvariantError {
 // records: the tiling of each partition (I1), and what must hold between
 // records of different kinds. What only two images in succession can break (I2,
 // I5) is checked by Apply. It reads the whole image.
-func CheckInvariants(im *Image) []Violation {
-	var found []Violation
+func CheckInvariants(im *Image) []Violation { return im.check(true) }
+
+// check is CheckInvariants, without the segments if they are known to be as they should.
+func (im *Image) check(segments bool) (found []Violation) {
 	for t := range im.Tables() {
 		found = append(found, im.checkTable(t)...)
 	}
@@ -50,11 +52,14 @@ func CheckInvariants(im *Image) []Violation {
 		}
 		found = append(found, im.checkPartition(p)...)
 	}
-	for s, next := range im.segmentPairs() {
-		if im.Partition(s.Table, s.Partition) == nil {
-			found = append(found, violation("structure", s.Key(), "of a partition that does not exist"))
+	if segments {
+		for s, next := range im.segmentPairs() {
+			p := im.Partition(s.Table, s.Partition)
+			if p == nil {
+				found = append(found, violation("structure", s.Key(), "of a partition that does not exist"))
+			}
+			found = append(found, im.checkSegment(p, s, next)...)
 		}
-		found = append(found, im.checkSegment(s, next)...)
 	}
 	for t := range im.Tombstones() {
 		if im.Segment(t.SegmentKey()) != nil {
@@ -138,8 +143,9 @@ func (im *Image) segmentPairs() iter.Seq2[*Segment, *Segment] {
 	}
 }
 
-// checkSegment checks the segment, and that its successor, nil for none, continues it.
-func (im *Image) checkSegment(s, next *Segment) (found []Violation) {
+// checkSegment checks the segment of a partition, and that its successor, nil for none,
+// continues it.
+func (im *Image) checkSegment(p *Partition, s, next *Segment) (found []Violation) {
 	fault := func(rule, format string, args ...any) {
 		found = append(found, violation(rule, s.Key(), format, args...))
 	}
@@ -161,21 +167,31 @@ func (im *Image) checkSegment(s, next *Segment) (found []Violation) {
 	if im.Tombstone(s.SegmentKey()) != nil {
 		fault("structure", "exists beside its tombstone")
 	}
-	p := im.partitions.get(s.SegmentKey().PartitionKey())
-	if p == nil || im.deleting(s.Table) {
+	if p == nil {
 		return found
+	}
+	if gaps := checkTiling(p, s, next); len(gaps) > 0 && !im.deleting(s.Table) {
+		found = append(found, gaps...)
+	}
+	return found
+}
+
+// checkTiling checks that the segment begins where the partition does or later, and that
+// its successor goes on where it ends.
+func checkTiling(p *Partition, s, next *Segment) (found []Violation) {
+	fault := func(format string, args ...any) {
+		found = append(found, violation("I1", s.Key(), format, args...))
 	}
 	if s.StreamEpoch == p.StreamEpoch && s.Start < p.FirstRetained {
-		fault("I1", "starts at %d, firstRetained is %d", s.Start, p.FirstRetained)
+		fault("starts at %d, firstRetained is %d", s.Start, p.FirstRetained)
 	}
-	if next == nil {
-		return found
-	}
-	switch {
-	case s.Status == SegmentInProgress:
-		fault("I1", "IN_PROGRESS, but segment %d follows", next.Seq)
-	case s.StreamEpoch == next.StreamEpoch && !p.continues(s.End, next.Start):
-		fault("I1", "ends at %d, segment %d starts at %d", s.End, next.Seq, next.Start)
+	if next != nil {
+		switch {
+		case s.Status == SegmentInProgress:
+			fault("IN_PROGRESS, but segment %d follows", next.Seq)
+		case s.StreamEpoch == next.StreamEpoch && !p.continues(s.End, next.Start):
+			fault("ends at %d, segment %d starts at %d", s.End, next.Seq, next.Start)
+		}
 	}
 	return found
 }

@@ -145,15 +145,13 @@ func LoadSnapshot(fsys vfs.FS, dir string, id SnapshotID) (im *meta.Image, ref S
 		return nil, ref, fmt.Errorf("metalog: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	var hash segment.PieceHasher
-	im, h, err := ReadSnapshot(name, io.TeeReader(f, &hash))
+	im, h, list, digest, err := readSnapshot(name, f)
 	if err != nil {
 		return nil, ref, err
 	}
 	if h.ID() != id {
 		return nil, ref, &CorruptionError{File: name, Reason: fmt.Sprintf("its header says that it is snapshot %s", h.ID())}
 	}
-	list, digest := hash.Sum()
 	return im, SnapshotRef{SnapshotID: id, SizeBytes: list.Size, Digest: digest}, nil
 }
 

@@ -137,12 +137,12 @@ func (l *Log) load(bases []int64) error {
 		l.files = []*logFile{f}
 		return nil
 	}
-	for i, base := range bases {
-		name := logFileName(l.opts.Dir, base)
-		s, err := scanLogFile(l.fs, name, i == len(bases)-1)
-		if err != nil {
-			return err
+	scans, errs := scanLogFiles(l.fs, l.opts.Dir, bases)
+	for i, s := range scans {
+		if errs[i] != nil {
+			return errs[i]
 		}
+		base, name := bases[i], s.file.name
 		if s.file.start.Offset != base {
 			return &CorruptionError{File: name, Reason: fmt.Sprintf("its header says that it begins at offset %d", s.file.start.Offset)}
 		}

@@ -7,8 +7,11 @@ import (
 	"hash/crc32"
 	"math"
 	"path"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 
@@ -107,14 +110,37 @@ type scanned struct {
 	torn   int64      // bytes after the last good frame, to be cut off
 }
 
+// scanMax is how many files are scanned at a time, each in memory.
+const scanMax = 4
+
+// scanLogFiles scans the files of a log, which are in order. How they fit together is the
+// caller's to check.
+func scanLogFiles(fs vfs.FS, dir string, bases []int64) ([]*scanned, []error) {
+	scans, errs := make([]*scanned, len(bases)), make([]error, len(bases))
+	var next atomic.Int64
+	var work sync.WaitGroup
+	for range min(len(bases), scanMax, runtime.GOMAXPROCS(0)) {
+		work.Go(func() {
+			var buf []byte
+			for i := next.Add(1) - 1; i < int64(len(bases)); i = next.Add(1) - 1 {
+				scans[i], errs[i] = scanLogFile(fs, logFileName(dir, bases[i]), i == int64(len(bases)-1), &buf)
+			}
+		})
+	}
+	work.Wait()
+	return scans, errs
+}
+
 // scanLogFile reads a file and checks every frame and that each batch continues the
 // one before. Only the last file of a log may have a torn tail. What the batches do is
-// left to whoever applies them: most lie before a snapshot, and nobody does.
-func scanLogFile(fs vfs.FS, name string, last bool) (*scanned, error) {
-	data, err := vfs.ReadFile(fs, name, math.MaxInt64)
+// left to whoever applies them: most lie before a snapshot, and nobody does. buf is memory
+// that one call leaves for the next.
+func scanLogFile(fs vfs.FS, name string, last bool, buf *[]byte) (*scanned, error) {
+	data, err := vfs.ReadFileInto(*buf, fs, name, math.MaxInt64)
 	if err != nil {
 		return nil, fmt.Errorf("metalog: %w", err)
 	}
+	*buf = data
 	start, err := decodeLogHeader(name, data)
 	if err != nil {
 		return nil, err

@@ -151,7 +151,7 @@ func (l *Log) resumeReset() error {
 		return &CorruptionError{File: found[1] + resetSuffix, Reason: "a log begins anew at one position, and " + found[0] + resetSuffix + " names another"}
 	}
 	name := found[0]
-	s, err := scanLogFile(l.fs, name+resetSuffix, false)
+	s, err := scanLogFile(l.fs, name+resetSuffix, false, new([]byte))
 	if err != nil {
 		return err
 	}

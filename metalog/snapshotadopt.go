@@ -53,15 +53,14 @@ func (s *Snapshots) prove(f vfs.File, ref SnapshotRef, cluster uuid.UUID) (*meta
 	if info.Size() != ref.SizeBytes {
 		return nil, nil, fmt.Errorf("%w: %s has %d bytes, not %d", ErrNotTheSnapshot, part, info.Size(), ref.SizeBytes)
 	}
-	var hash segment.PieceHasher
-	im, h, err := ReadSnapshot(part, io.TeeReader(io.NewSectionReader(f, 0, ref.SizeBytes), &hash))
+	defer easeCollector(ref.SizeBytes)()
+	im, h, pieces, digest, err := readSnapshot(part, io.NewSectionReader(f, 0, ref.SizeBytes))
 	if errors.As(err, new(*CorruptionError)) {
 		err = fmt.Errorf("%w: %w", ErrNotTheSnapshot, err)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	pieces, digest := hash.Sum()
 	switch {
 	case digest != ref.Digest:
 		err = fmt.Errorf("%w: %s has digest %s, not %s", ErrNotTheSnapshot, part, digest, ref.Digest)

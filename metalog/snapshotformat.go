@@ -110,7 +110,7 @@ func decodeSnapshotHeader(name string, b []byte) (SnapshotHeader, error) {
 // snapshotFooter is what a reader must have counted when it comes to the end.
 type snapshotFooter struct {
 	records, bytes uint64         // records, and bytes of the file before the footer's frame
-	state          segment.Digest // of the records as they stand in the frames; zero without any
+	state          segment.Digest // of those bytes
 }
 
 func encodeSnapshotFooter(f snapshotFooter) []byte {

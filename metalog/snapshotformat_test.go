@@ -43,7 +43,15 @@ func TestSnapshotIsReadAsItWasWritten(t *testing.T) {
 // emptySnapshot is header and footer.
 func emptySnapshot() []byte {
 	header := AppendFrame(nil, encodeSnapshotHeader(SnapshotHeader{}))
-	return AppendFrame(header, encodeSnapshotFooter(snapshotFooter{bytes: uint64(len(header))}))
+	return AppendFrame(header, encodeSnapshotFooter(footerOf(0, header)))
+}
+
+// footerOf is the footer that belongs after the frames.
+func footerOf(records uint64, frames []byte) snapshotFooter {
+	var hash segment.PieceHasher
+	_, _ = hash.Write(frames)
+	_, digest := hash.Sum()
+	return snapshotFooter{records: records, bytes: uint64(len(frames)), state: digest}
 }
 
 func TestScenario27EmptyStateIsHeaderAndFooterAndLoads(t *testing.T) {
@@ -106,13 +114,8 @@ func TestSnapshotOfGoodFramesThatMakeNoSnapshotIsRefused(t *testing.T) {
 	}
 	// closed is what whoever writes these frames would end them with.
 	closed := func(n uint64, h SnapshotHeader, frames ...[]byte) []byte {
-		var state segment.PieceHasher
-		for _, f := range frames {
-			_, _ = state.Write(f[1:])
-		}
 		data := reframe(append([][]byte{encodeSnapshotHeader(h)}, frames...)...)
-		_, digest := state.Sum()
-		return AppendFrame(data, encodeSnapshotFooter(snapshotFooter{records: n, bytes: uint64(len(data)), state: digest}))
+		return AppendFrame(data, encodeSnapshotFooter(footerOf(n, data)))
 	}
 	h := headerOf(im)
 	good := closed(4, h, frame(recs))
@@ -323,8 +326,7 @@ func FuzzSnapshotPayloads(f *testing.F) {
 	f.Add(split(snapshotBytes(f, imageAfter(f, batchesOf(run{1, 2}, run{3, 1})...))))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var data []byte
-		var footer snapshotFooter
-		var state segment.PieceHasher
+		var records uint64
 		for len(b) > 2 {
 			n := min(max(int(binary.LittleEndian.Uint16(b)), 1), len(b)-2)
 			payload := b[2 : 2+n]
@@ -333,17 +335,14 @@ func FuzzSnapshotPayloads(f *testing.F) {
 			if payload[0] != frameOfRecords {
 				continue
 			}
-			_, _ = state.Write(payload[1:])
-			for rest := payload[1:]; len(rest) > 0; footer.records++ {
+			for rest := payload[1:]; len(rest) > 0; records++ {
 				var err error
 				if _, rest, err = takeRecord(rest); err != nil {
 					break
 				}
 			}
 		}
-		footer.bytes = uint64(len(data))
-		_, footer.state = state.Sum()
-		im, h, err := ReadSnapshot("x", bytes.NewReader(AppendFrame(data, encodeSnapshotFooter(footer))))
+		im, h, err := ReadSnapshot("x", bytes.NewReader(AppendFrame(data, encodeSnapshotFooter(footerOf(records, data)))))
 		if err == nil {
 			checkReadAgain(t, im, h)
 		}

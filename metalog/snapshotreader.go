@@ -18,6 +18,19 @@ import (
 // messages. Whatever the bytes say, it holds a few frames of them besides the image.
 func ReadSnapshot(name string, r io.Reader) (*meta.Image, SnapshotHeader, error) {
 	s := &snapshotReader{name: name, r: r}
+	return s.read()
+}
+
+// readSnapshot is ReadSnapshot, and returns the piece list and the digest of the file too.
+func readSnapshot(name string, r io.Reader) (im *meta.Image, h SnapshotHeader, list *segment.Pieces, digest segment.Digest, err error) {
+	s := &snapshotReader{name: name, r: r}
+	if im, h, err = s.read(); err == nil {
+		list, digest = s.file.Sum()
+	}
+	return im, h, list, digest, err
+}
+
+func (s *snapshotReader) read() (*meta.Image, SnapshotHeader, error) {
 	h, err := s.header()
 	if err != nil {
 		return nil, SnapshotHeader{}, err
@@ -40,15 +53,13 @@ type snapshotReader struct {
 	name string
 	r    io.Reader
 
-	buf    []byte // the last frame
-	at     int64  // bytes read before it
-	next   int64  // bytes read with it
-	state  segment.PieceHasher
-	ahead  []*decodedFrame // read, and not yet yielded; oldest first
-	free   []*decodedFrame // whose memory can be used again
-	last   meta.Key
-	footer snapshotFooter // as counted
-	err    error          // what ended records early
+	buf    []byte              // the last frame
+	file   segment.PieceHasher // of the frames before, and with it once it was looked at
+	at     int64               // bytes read before it
+	next   int64               // bytes read with it
+	key    meta.Key            // of the last record
+	footer snapshotFooter      // as counted
+	err    error               // what ended records early
 }
 
 func (s *snapshotReader) damaged(reason string, err error) error {
@@ -72,6 +83,7 @@ func (s *snapshotReader) header() (SnapshotHeader, error) {
 	if err != nil {
 		return SnapshotHeader{}, s.damaged("bad header", err)
 	}
+	s.hash()
 	return h, nil
 }
 
@@ -98,6 +110,9 @@ func (s *snapshotReader) frame() ([]byte, error) {
 	return payload, nil
 }
 
+// hash takes the last frame into what is known of the file.
+func (s *snapshotReader) hash() { _, _ = s.file.Write(s.buf) } // a hash; it never fails
+
 // fill makes buf n bytes long, reading those from have on.
 func (s *snapshotReader) fill(have, n int) error {
 	if cap(s.buf) < n {
@@ -118,34 +133,29 @@ func (s *snapshotReader) fill(have, n int) error {
 // They count only if err is nil afterwards.
 func (s *snapshotReader) records() iter.Seq[meta.Record] {
 	return func(yield func(meta.Record) bool) {
-		defer s.await()
-		for {
-			payload, err := s.frame()
-			if err == nil && payload[0] == frameOfRecords && len(payload) > 1 {
-				s.decode(payload[1:])
-				if len(s.ahead) == framesAhead && !s.yieldFrame(yield) {
-					return
-				}
-				continue
+		p := s.begin()
+		defer p.stop()
+		for f := range p.frames {
+			if !s.yieldFrame(f, yield) {
+				return
 			}
-			for len(s.ahead) > 0 {
-				if !s.yieldFrame(yield) {
-					return
-				}
-			}
-			switch {
-			case err != nil:
-				s.err = err
-			case payload[0] == frameOfFooter:
-				s.err = s.end(payload)
-			case payload[0] == frameOfRecords:
-				s.err = s.damaged("a frame of no record", nil)
-			default:
-				s.err = s.damaged(fmt.Sprintf("a frame of unknown type %02x", payload[0]), nil)
-			}
-			return
+			p.release(f)
 		}
+		s.err = s.last(p.last, p.err)
 	}
+}
+
+// last judges what ends the frames of records.
+func (s *snapshotReader) last(payload []byte, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case payload[0] == frameOfFooter:
+		return s.end(payload)
+	case payload[0] == frameOfRecords:
+		return s.damaged("a frame of no record", nil)
+	}
+	return s.damaged(fmt.Sprintf("a frame of unknown type %02x", payload[0]), nil)
 }
 
 // end compares the footer with what was counted.
@@ -155,7 +165,8 @@ func (s *snapshotReader) end(payload []byte) error {
 		return s.damaged("bad footer", err)
 	}
 	s.footer.bytes = uint64(s.at)
-	_, s.footer.state = s.state.Sum()
+	_, s.footer.state = s.file.Sum()
+	s.hash()
 	if said != s.footer {
 		return s.damaged("bad footer", fmt.Errorf("it says %d records in %d bytes with state %s; there are %d in %d with state %s",
 			said.records, said.bytes, said.state, s.footer.records, s.footer.bytes, s.footer.state))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -267,15 +266,15 @@ func (s *Snapshots) Load(id SnapshotID) (im *meta.Image, err error) {
 		return nil, fmt.Errorf("metalog: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	var pieces segment.PieceHasher
-	im, h, err := ReadSnapshot(name, io.TeeReader(f, &pieces))
+	defer easeCollector(ref.SizeBytes)()
+	im, h, list, digest, err := readSnapshot(name, f)
 	if err != nil {
 		return nil, err
 	}
 	if h.ID() != id {
 		return nil, &CorruptionError{File: name, Reason: fmt.Sprintf("its header says that it is snapshot %s", h.ID())}
 	}
-	if list, digest := pieces.Sum(); digest != ref.Digest {
+	if digest != ref.Digest {
 		s.mend(SnapshotRef{SnapshotID: id, SizeBytes: list.Size, Digest: digest}, list)
 	}
 	return im, nil

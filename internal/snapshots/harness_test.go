@@ -27,6 +27,7 @@ import (
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
 	"github.com/shoalstore/shoal/peerdl"
+	"github.com/shoalstore/shoal/segment"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -422,6 +423,10 @@ func emptySnapshot() []byte {
 	footer := make([]byte, 49)
 	footer[0] = 'f'
 	footer[9] = byte(len(data))
+	var hash segment.PieceHasher
+	_, _ = hash.Write(data)
+	_, digest := hash.Sum()
+	copy(footer[17:], digest[:])
 	return metalog.AppendFrame(data, footer)
 }
 

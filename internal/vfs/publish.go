@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 )
 
 // SyncError is a failed fsync of a file or of a directory. Whether the bytes
@@ -102,18 +103,23 @@ func WriteFile(fs FS, name string, data []byte) error {
 // ReadFile reads a whole file of at most max bytes; a larger one is an error
 // and is not read, so that a damaged or foreign file cannot fill the memory.
 func ReadFile(fs FS, name string, max int64) ([]byte, error) {
+	return ReadFileInto(nil, fs, name, max)
+}
+
+// ReadFileInto is ReadFile into the memory of buf, as far as that suffices.
+func ReadFileInto(buf []byte, fs FS, name string, max int64) ([]byte, error) {
 	f, err := fs.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	data, err := readAll(f, max)
+	data, err := readAll(buf, f, max)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return data, nil
 }
 
-func readAll(f File, max int64) ([]byte, error) {
+func readAll(buf []byte, f File, max int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -121,7 +127,7 @@ func readAll(f File, max int64) ([]byte, error) {
 	if info.Size() > max {
 		return nil, fmt.Errorf("%d bytes, at most %d expected", info.Size(), max)
 	}
-	data := make([]byte, info.Size())
+	data := slices.Grow(buf[:0], int(info.Size()))[:info.Size()]
 	if n, err := f.ReadAt(data, 0); n < len(data) {
 		return nil, err
 	}

@@ -1,7 +1,10 @@
 package meta_test
 
 import (
+	"bytes"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,6 +12,39 @@ import (
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/meta/metatest"
 )
+
+// Both encoders write the same, after whatever is there.
+func TestBothEncodersOfSegmentsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := metatest.Segment().Draw(t, "segment")
+		before := []byte("before")
+		want, err := meta.AppendRecordSlow(slices.Clone(before), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := meta.AppendSegmentFast(before, s); !bytes.Equal(got, want) {
+			t.Fatalf("%+v\nfast %x\nslow %x", s, got, want)
+		}
+	})
+}
+
+// Lengths and counts that take one more byte each, in the places that have one.
+func TestBothEncodersOfSegmentsAgreeOnLongOnes(t *testing.T) {
+	for _, n := range []int{0, 1, 22, 23, 24, 25, 255, 256, 257} {
+		s := doneSegment([16]byte{1}, 3, 17, 1000)
+		s.Name, s.StreamEpoch = strings.Repeat("n", n), strings.Repeat("e", n)
+		s.Replicas, s.Locations = make([]string, n), make([]meta.Location, n)
+		s.EndRequested, s.LastError = &meta.EndRequested{Reason: "x"}, &meta.LastError{Node: "n"}
+		s.Generation, s.Attempt, s.LastLeaderEpoch = n, -n, int32(n)
+		want, err := meta.AppendRecordSlow(nil, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := meta.AppendSegmentFast(nil, s); !bytes.Equal(got, want) {
+			t.Errorf("%d: %+v\nfast %x\nslow %x", n, s, got, want)
+		}
+	}
+}
 
 func TestTheUsualSegmentIsDecodedTheFastWay(t *testing.T) {
 	s := doneSegment([16]byte{1}, 3, 17, 1000)
