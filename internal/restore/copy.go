@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -45,11 +47,19 @@ func (h *Holding) CopySnapshots(ctx context.Context, cfg CopyConfig, refs ...met
 		case err == nil:
 		case ctx.Err() != nil, vfs.IsSyncError(err):
 			return nil, err
+		case isLocal(err):
+			return nil, fmt.Errorf("restore: snapshot %s: %w", ref.SnapshotID, err)
 		default:
 			failed[ref.SnapshotID] = err
 		}
 	}
 	return failed, nil
+}
+
+// isLocal tells what the disk here says, full or read-only, from what is wrong with a
+// snapshot: another snapshot would not change it.
+func isLocal(err error) bool {
+	return !errors.As(err, new(*peerdl.NoSourceError)) && (errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError)))
 }
 
 // sources are all that list the very snapshot.

@@ -129,7 +129,7 @@ func Restore(ctx context.Context, cfg Config) (_ *Restored, err error) {
 	}
 	if cfg.FS == nil {
 		if cfg.FS, err = cfg.Make(); err != nil {
-			return nil, fmt.Errorf("restore: %w", err)
+			return nil, fmt.Errorf("restore: the directory cannot be made: %w. Give one that can be written here", err)
 		}
 	}
 	if lock == nil {
@@ -216,7 +216,7 @@ func claim(fsys vfs.FS, make bool) (io.Closer, error) {
 		return nil, fmt.Errorf("restore: %s is in use: another restore or a controller has it locked (%w). Wait for it or stop it, or give another directory", fsys, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("restore: %s cannot be written: %w. Give a directory that is writable here", fsys, err)
+		return nil, fmt.Errorf("restore: %s cannot be written: %w. Give one that can be written here", fsys, err)
 	}
 	if err := mayWrite(fsys); err != nil { // now that nobody else can
 		return nil, errors.Join(err, lock.Close())
@@ -237,7 +237,11 @@ func mayWrite(fsys vfs.FS) error {
 		// lost+found is in the root of a new file system, the mark's .tmp is of a restore
 		// that came no further.
 		if name := e.Name(); name != lockFile && name != "lost+found" && name != modeFile+".tmp" {
-			return fmt.Errorf("restore: %s is not empty: it has %q in it. Give an empty directory, or one that is not there yet", fsys, name)
+			done := ""
+			if name == metalog.EpochFile {
+				done = "; if a restore wrote it, that one has come to its end"
+			}
+			return fmt.Errorf("restore: %s is not empty: it has %q in it%s. Give an empty directory, or one that is not there yet", fsys, name, done)
 		}
 	}
 	return nil

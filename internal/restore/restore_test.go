@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -260,6 +261,80 @@ func TestRestoreSurvivesAPowerCutAnywhere(t *testing.T) {
 			t.Fatalf("%s: again: %v", crash, err)
 		}
 		whole(t, crash.Disk, batches)
+	}
+}
+
+// TestRestoreOnAFullDisk: wherever the disk is full the error says so, no controller starts
+// on what is there, and the same command does it once there is room.
+func TestRestoreOnAFullDisk(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	node := has{batches: batches, start: 2, snapshots: []int{3, 6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	full := 0
+	for room := int64(0); ; room += 97 {
+		mem := vfs.NewMem()
+		disk := vfs.WithSpace(mem, room)
+		r, err := into(t, disk, node)
+		if err == nil {
+			if r.Snapshot.EndOffset != 6 || len(r.Skipped) > 0 {
+				t.Errorf("room for %d bytes: %+v", room, r)
+			}
+			break
+		}
+		full++
+		if !errors.Is(err, syscall.ENOSPC) || !errors.As(err, new(*UnfinishedError)) {
+			t.Fatalf("room for %d bytes: %v", room, err)
+		}
+		unfinished, err := isUnfinished(mem)
+		if has := names(t, mem); err != nil || !unfinished && (strings.Contains(has, LogDir) || strings.Contains(has, metalog.SnapshotsDir)) {
+			t.Fatalf("room for %d bytes: there are %s, unfinished %t, %v", room, has, unfinished, err)
+		}
+		disk.Add(1 << 20)
+		if _, err := into(t, disk, node); err != nil {
+			t.Fatalf("room for %d bytes, and then for more: %v", room, err)
+		}
+		whole(t, mem, batches)
+	}
+	if full < 10 {
+		t.Errorf("it was full in %d places only", full)
+	}
+}
+
+// A directory that cannot be written is refused as such, and not as one that was begun.
+func TestRestoreIntoAReadOnlyDirectory(t *testing.T) {
+	node := has{batches: history(testCluster, 0, run{1, 9, ""}), snapshots: []int{6}}.node(t)
+	disk := vfs.WithFaults(vfs.NewMem(), func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate || op.Kind == vfs.OpLock || op.Kind == vfs.OpMkdirAll {
+			return syscall.EROFS
+		}
+		return nil
+	})
+	_, err := into(t, disk, node)
+	if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "Give one that can be written here") || errors.As(err, new(*UnfinishedError)) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRestoreTwiceAtOnce: the second one is refused and takes nothing from the first.
+func TestRestoreTwiceAtOnce(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	node := has{batches: batches, snapshots: []int{6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	disk, tries := vfs.NewMem(), 0
+	_, err := Restore(t.Context(), Config{
+		FS: disk, Nodes: []string{node.URL}, Client: testClient(t), Logger: zerolog.Nop(),
+		Progress: func(peerdl.Progress) {
+			tries++
+			_, err := into(t, disk, node)
+			if !errors.Is(err, vfs.ErrLocked) || errors.As(err, new(*UnfinishedError)) {
+				t.Errorf("the second one: %v", err)
+			}
+		},
+	})
+	if err != nil || tries == 0 {
+		t.Fatalf("%v, after %d tries", err, tries)
+	}
+	whole(t, disk, batches)
+	if _, err := into(t, disk, node); err == nil || !strings.Contains(err.Error(), "that one has come to its end") {
+		t.Errorf("once it is done: %v", err)
 	}
 }
 
