@@ -199,21 +199,18 @@ func (l *onlineLog) begin(ctx context.Context) error {
 	if l.at.Offset > end {
 		return fmt.Errorf("the log ends at offset %d: there is no batch %d yet", end, l.at.Offset)
 	}
-	if l.at.Offset == 0 {
-		return l.snapshotsFirst(ctx)
+	if l.at.Offset > 0 {
+		// Whoever asks with the newest epoch, and no term, is told what is there.
+		l.at.LastEpoch = l.leader.Epoch
+		if got, err := l.handsOut(ctx, l.at); got || err != nil {
+			return err
+		}
 	}
-	// Whoever asks with the newest epoch, and no term, is told what is there.
-	l.at.LastEpoch = l.leader.Epoch
-	answer, err := l.fetch(ctx, 0)
-	if err != nil || answer.Snapshot == nil {
-		return err
-	}
-	return l.snapshotsFirst(ctx)
+	return l.beginLater(ctx)
 }
 
-// snapshotsFirst begins behind the oldest snapshot: what is before that, the leader does not
-// hand out, whether it has it or not.
-func (l *onlineLog) snapshotsFirst(ctx context.Context) error {
+// beginLater begins with the first batch that the leader hands out.
+func (l *onlineLog) beginLater(ctx context.Context) error {
 	items, err := api.ListAt[snapshots.Item](ctx, l.a.http, l.a.control.Leader()+snapshots.Path)
 	if err != nil {
 		return err
@@ -222,17 +219,59 @@ func (l *onlineLog) snapshotsFirst(ctx context.Context) error {
 		return nil // so that it has the log from the first batch on
 	}
 	oldest := slices.MinFunc(items, func(x, y snapshots.Item) int { return x.SnapshotID.Compare(y.SnapshotID) })
-	if l.Offset != nil && *l.Offset < oldest.EndOffset {
-		return fmt.Errorf("the leader hands out the log from offset %d on, and a snapshot for what is before; read a data directory with --from-dir for batch %d", oldest.EndOffset, *l.Offset)
+	first, err := l.first(ctx, oldest.SnapshotID)
+	if err != nil {
+		return err
 	}
-	l.at = metalog.Position{Offset: oldest.EndOffset, LastEpoch: oldest.Epoch}
+	if l.Offset != nil && *l.Offset < first.Offset {
+		return fmt.Errorf("the leader hands out the log from offset %d on, and a snapshot for what is before; read a data directory with --from-dir for batch %d", first.Offset, *l.Offset)
+	}
+	if l.at.Offset <= first.Offset {
+		l.at = first
+	}
 	return nil
 }
 
-func (l *onlineLog) fetch(ctx context.Context, wait time.Duration) (metalog.FetchAnswer, error) {
+// first is where the log of a leader with snapshots begins, to whoever asks: behind the
+// oldest of them, as what is before that is not handed out, whether it is there or not; or
+// later, if the log itself begins later.
+func (l *onlineLog) first(ctx context.Context, oldest metalog.SnapshotID) (metalog.Position, error) {
+	at := metalog.Position{Offset: oldest.EndOffset, LastEpoch: oldest.Epoch}
+	got, err := l.handsOut(ctx, at)
+	if got || err != nil {
+		return at, err
+	}
+	// Where the log begins nobody says. That it is there from an offset on tells each side.
+	before, first := at.Offset, metalog.Position{Offset: max(at.Offset, l.leader.HighWatermark), LastEpoch: l.leader.Epoch}
+	for before+1 < first.Offset {
+		at = metalog.Position{Offset: before + (first.Offset-before)/2, LastEpoch: l.leader.Epoch}
+		if got, err = l.handsOut(ctx, at); err == nil && !got {
+			// Its very first batch comes only to whoever names the epoch of the oldest snapshot.
+			at.LastEpoch = oldest.Epoch
+			got, err = l.handsOut(ctx, at)
+		}
+		switch {
+		case err != nil:
+			return first, err
+		case got:
+			first = at
+		default:
+			before = at.Offset
+		}
+	}
+	return first, nil
+}
+
+// handsOut reports whether the leader answers with the log from a position on.
+func (l *onlineLog) handsOut(ctx context.Context, at metalog.Position) (bool, error) {
+	answer, err := l.fetch(ctx, at, 1, 0)
+	return answer.Snapshot == nil && answer.Diverging == nil, err
+}
+
+func (l *onlineLog) fetch(ctx context.Context, at metalog.Position, most int, wait time.Duration) (metalog.FetchAnswer, error) {
 	cluster := l.leader.ClusterID.String()
 	return metalog.Fetch(ctx, l.a.http, metalog.FetchLog{URL: l.a.control.Leader(), Query: metalog.FetchQuery{
-		Position: l.at, ClusterID: &cluster, MaxBytes: logBytes, MaxWait: wait,
+		Position: at, ClusterID: &cluster, MaxBytes: most, MaxWait: wait,
 	}})
 }
 
@@ -242,7 +281,7 @@ func (l *onlineLog) step(ctx context.Context) error {
 	if l.Follow {
 		wait = logPoll
 	}
-	answer, err := l.fetch(ctx, wait)
+	answer, err := l.fetch(ctx, l.at, logBytes, wait)
 	switch {
 	case err != nil:
 		return err

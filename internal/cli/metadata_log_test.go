@@ -106,6 +106,45 @@ func TestMetadataLogFromAnywhere(t *testing.T) {
 	}
 }
 
+// TestMetadataLogOfALeaderWhoseLogBeginsLate: a log may begin after the oldest snapshot that
+// is listed, and between two of them. What the leader has of it is shown;
+// not the very first batch if the epoch before it is a later one than that snapshot's, which
+// a leader hands out to nobody (METALOG §3, row 4).
+func TestMetadataLogOfALeaderWhoseLogBeginsLate(t *testing.T) {
+	h := testHistory(t)
+	n := int64(len(h.Batches)) // epoch 2 begins with batch 8
+	for name, test := range map[string]struct {
+		dir   metadataDir
+		first int64
+	}{
+		"at a snapshot":                     {metadataDir{batches: h.Batches, start: 7, snapshots: []int{4, 7, 9}}, 7},
+		"at the last of them":               {metadataDir{batches: h.Batches, start: 9, snapshots: []int{4, 7, 9}}, 10},
+		"between two":                       {metadataDir{batches: h.Batches, start: 5, snapshots: []int{3, 7}}, 5},
+		"between two, in a later epoch":     {metadataDir{batches: h.Batches, start: 10, snapshots: []int{3, 11}}, 11},
+		"with the epoch":                    {metadataDir{batches: h.Batches, start: 8, snapshots: []int{3, 9}}, 8},
+		"after the snapshots":               {metadataDir{batches: h.Batches, start: 6, snapshots: []int{3}}, 6},
+		"after the snapshots, in the epoch": {metadataDir{batches: h.Batches, start: 9, snapshots: []int{3}}, 10},
+		"empty, after the snapshots":        {metadataDir{batches: h.Batches, start: int(n), snapshots: []int{3}}, n},
+		"empty, at the snapshot":            {metadataDir{batches: h.Batches, start: int(n), snapshots: []int{3, int(n)}}, n},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := []string{"metadata", "log", "-o", "json", "--controller", test.dir.serve(t).URL}
+			for _, args := range [][]string{nil, {"--limit=12"}} {
+				out, _ := runShoal(t, ExitOK, append(from, args...)...)
+				if got := offsetsOf(decodeLines[batchLine](t, out)); !slices.Equal(got, upTo(test.first, n)) {
+					t.Errorf("%q: %v, want [%d, %d)", args, got, test.first, n)
+				}
+			}
+			_, errs := runShoal(t, ExitFailed, append(from, "--offset="+itoa(test.first-1))...)
+			wantSaid(t, errs, "from offset "+itoa(test.first)+" on", "--from-dir for batch "+itoa(test.first-1))
+			out, _ := runShoal(t, ExitOK, append(from, "--offset="+itoa(test.first))...)
+			if got := offsetsOf(decodeLines[batchLine](t, out)); !slices.Equal(got, upTo(test.first, n)) {
+				t.Errorf("from there on: %v", got)
+			}
+		})
+	}
+}
+
 // writer is where a command that follows writes to; it can be waited on.
 type writer struct {
 	lines chan string

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/rs/zerolog"
 
@@ -19,24 +21,52 @@ type metadataRestore struct {
 }
 
 func (c metadataRestore) Run(ctx context.Context, a *app) error {
-	fsys, err := vfs.OS(c.Data)
+	fsys, err := c.open()
 	if err != nil {
 		return err
 	}
 	r, err := restore.Restore(ctx, restore.Config{
-		FS: fsys, Nodes: c.FromNode, Client: a.bulk, Logger: zerolog.Nop(), Progress: a.downloadProgress(),
+		FS: fsys, Make: func() (vfs.FS, error) { return vfs.OS(c.Data) },
+		Nodes: c.FromNode, Client: a.bulk, Logger: zerolog.Nop(), Progress: a.downloadProgress(),
 	})
-	var differ *restore.HistoriesError
-	if errors.As(err, &differ) {
-		return no("%s; nothing was written. Name nodes of one of them only", differ)
-	}
 	if err != nil {
-		return err
+		return restoreError(err)
 	}
 	if a.json {
 		return a.writeJSON(r)
 	}
 	return a.printRestored(c.Data, r)
+}
+
+// open opens the data directory, nil if it is not there yet.
+func (c metadataRestore) open() (vfs.FS, error) {
+	const give = "give an empty directory, or one that is not there yet"
+	info, err := os.Stat(c.Data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, usageError{fmt.Errorf("--data %s: %w: %s", c.Data, err, give)}
+	case !info.IsDir():
+		return nil, usageError{fmt.Errorf("--data %s is no directory: %s", c.Data, give)}
+	}
+	return vfs.OS(c.Data)
+}
+
+// restoreError is an error for people: in full, as the message of a server alone would not
+// say which of the nodes it was, and with what was written by then.
+func restoreError(err error) error {
+	if errors.As(err, new(*restore.UnfinishedError)) {
+		return errors.New(err.Error())
+	}
+	said := fmt.Errorf("%s; nothing was written", err)
+	switch {
+	case errors.As(err, new(*restore.HistoriesError)):
+		return no("%s. Name nodes of one of them only", said)
+	case errors.As(err, new(*restore.NodesError)):
+		return usageError{said}
+	}
+	return said
 }
 
 func (a *app) printRestored(dir string, r *restore.Restored) error {
@@ -53,6 +83,9 @@ func (a *app) printRestored(dir string, r *restore.Restored) error {
 	}
 	for _, skipped := range r.Skipped {
 		fmt.Fprintf(a.Out, "note: passed over: %s\n", skipped)
+	}
+	for _, damaged := range r.Damaged {
+		fmt.Fprintf(a.Out, "note: damaged: %s; what is restored does not come from it\n", damaged)
 	}
 	from := "the whole log"
 	if r.Snapshot != nil {

@@ -146,7 +146,7 @@ func (c metadataSnapshot) Run(ctx context.Context, a *app) error {
 func (c metadataSnapshot) await(ctx context.Context, a *app, id metalog.SnapshotID) (snapshotRow, error) {
 	waiting, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	for {
+	for looks := 0; ; looks++ {
 		url, err := a.leaderURL(waiting)
 		var rows []snapshotRow
 		if err == nil {
@@ -159,6 +159,9 @@ func (c metadataSnapshot) await(ctx context.Context, a *app, id metalog.Snapshot
 		}
 		if err != nil && waiting.Err() == nil && !passes(err) {
 			return snapshotRow{}, err
+		}
+		if looks == 0 {
+			fmt.Fprintf(a.Err, "note: snapshot %s is asked for, at offset %d of the log; waiting until the leader has it, %s at most. It begins within 10 s, at a moment of its own\n", id, id.EndOffset, c.Timeout)
 		}
 		if pause(waiting, snapshotEvery) != nil {
 			if ctx.Err() != nil {

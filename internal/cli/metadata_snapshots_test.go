@@ -100,15 +100,22 @@ func asked(t *testing.T, after int) *httptest.Server {
 
 func TestMetadataSnapshotNow(t *testing.T) {
 	id := idAt(7)
-	out, _ := runShoal(t, ExitOK, "metadata", "snapshot", "--controller", asked(t, 2).URL)
+	out, errs := runShoal(t, ExitOK, "metadata", "snapshot", "--controller", asked(t, 2).URL)
 	wantSaid(t, out, id, "2.0 KiB", metatest.DigestOf("it").String())
-	out, _ = runShoal(t, ExitOK, "metadata", "snapshot", "--controller", asked(t, 0).URL, "-o", "json")
+	wantSaid(t, errs, id+" is asked for, at offset 7", "1m0s at most")
+	if strings.Count(errs, "note:") != 1 {
+		t.Errorf("said more than once: %s", errs)
+	}
+	out, errs = runShoal(t, ExitOK, "metadata", "snapshot", "--controller", asked(t, 0).URL, "-o", "json")
+	if errs != "" {
+		t.Errorf("of one that is there: %s", errs)
+	}
 	if r := decode[snapshotRow](t, out); r.ID != id || r.State != metalog.SnapshotWhole || r.SizeBytes != 2048 {
 		t.Errorf("%+v", r)
 	}
 	out, _ = runShoal(t, ExitOK, "metadata", "snapshot", "--no-wait", "--controller", asked(t, -1).URL)
 	wantSaid(t, out, id, "is asked for")
-	_, errs := runShoal(t, ExitFailed, "metadata", "snapshot", "--timeout=1ms", "--controller", asked(t, -1).URL)
+	_, errs = runShoal(t, ExitFailed, "metadata", "snapshot", "--timeout=1ms", "--controller", asked(t, -1).URL)
 	wantSaid(t, errs, id, "does not have it after 1ms")
 }
 

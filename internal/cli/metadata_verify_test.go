@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -299,7 +302,7 @@ func TestMetadataRestoreOutput(t *testing.T) {
 	out, _ := runShoal(t, ExitOK, "metadata", "verify", "--from-dir", dir)
 	wantSaid(t, out, "nothing is damaged")
 	_, errs = runShoal(t, ExitFailed, "metadata", "restore", "--from-node", best.URL, "--data", dir)
-	wantSaid(t, errs, dir, "is not empty", "nothing was changed")
+	wantSaid(t, errs, dir, "is not empty", "nothing was written")
 }
 
 func TestMetadataRestoreRefusesTwoHistories(t *testing.T) {
@@ -317,7 +320,86 @@ func TestMetadataRestoreRefusesTwoHistories(t *testing.T) {
 	_, errs := runShoal(t, ExitNo, "metadata", "restore", "--from-node", one.URL+","+two.URL, "--data", dir)
 	wantSaid(t, errs, "two histories", one.URL, two.URL, "nothing was written")
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) > 1 {
+	if err != nil || len(entries) > 0 {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestMetadataRestoreRefuses: what is refused is named, with what to do, and nothing is left
+// of it.
+func TestMetadataRestoreRefuses(t *testing.T) {
+	h := testHistory(t)
+	good := metadataDir{batches: h.Batches, node: true}.serve(t).URL
+	leader := metadataDir{batches: h.Batches}.serve(t).URL
+	dead, gone := httptest.NewServer(nil), httptest.NewServer(nil)
+	dead.Close()
+	gone.Close()
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		httpx.WriteError(w, errors.New("it is broken"))
+	}))
+	defer broken.Close()
+	foreign := httptest.NewServer(http.NotFoundHandler())
+	defer foreign.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inUse := t.TempDir()
+	lock(t, inUse)
+	for name, test := range map[string]struct {
+		from, data string // data: a new one, if it is empty
+		status     int
+		says       []string
+	}{
+		"a node that does not answer": {good + "," + dead.URL, "", ExitFailed, []string{"node " + dead.URL + " does not answer", "connection refused", "leave it out if it is lost"}},
+		"two that do not":             {dead.URL + "," + gone.URL, "", ExitFailed, []string{"node " + dead.URL + " does not answer", "node " + gone.URL + " does not answer"}},
+		"a node that is broken":       {good + "," + broken.URL, "", ExitFailed, []string{"node " + broken.URL, "INTERNAL", "leave it out"}},
+		"what is no node":             {foreign.URL, "", ExitFailed, []string{"node " + foreign.URL, "Is this the URL of a node?"}},
+		"a controller":                {leader, "", ExitFailed, []string{leader + " is a controller: name nodes"}},
+		"no URL":                      {"127.0.0.1:7081", "", ExitUsage, []string{`"127.0.0.1:7081"`, "http://HOST:PORT"}},
+		"a node twice":                {good + "," + good + "/", "", ExitUsage, []string{good + " and " + good + "/ are one node"}},
+		"a file":                      {good, file, ExitUsage, []string{"--data " + file + " is no directory", "give an empty directory"}},
+		"below a file":                {good, filepath.Join(file, "new"), ExitUsage, []string{"--data " + filepath.Join(file, "new"), "give an empty directory"}},
+		"a directory in use":          {good, inUse, ExitFailed, []string{inUse, "another restore or a controller has it locked"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := test.data
+			if data == "" {
+				data = filepath.Join(t.TempDir(), "above", "new")
+			}
+			_, errs := runShoal(t, test.status, "metadata", "restore", "--from-node", test.from, "--data", data)
+			wantSaid(t, errs, test.says...)
+			if test.data == "" {
+				wantSaid(t, errs, "nothing was written")
+				if _, err := os.Stat(filepath.Dir(data)); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("something was made: %v", err)
+				}
+			}
+		})
+	}
+	if data, err := os.ReadFile(file); string(data) != "mine" {
+		t.Errorf("the file has %q, %v", data, err)
+	}
+}
+
+// TestMetadataRestoreTellsOfDamage: which snapshot of which node is damaged is said, whether
+// or not something else takes its place.
+func TestMetadataRestoreTellsOfDamage(t *testing.T) {
+	h := testHistory(t)
+	cut := metadataDir{batches: h.Batches, start: 9, snapshots: []int{9}, node: true}
+	for what, damage := range map[string]func([]byte) []byte{
+		"in its header": flipAt(30), "behind it": flipAt(300), "by its length": func(b []byte) []byte { return b[:len(b)-1] },
+	} {
+		t.Run(what, func(t *testing.T) {
+			damaged := cut.serve(t)
+			change(t, checkpoint(damaged.dir, 9), damage)
+			dir := filepath.Join(t.TempDir(), "new")
+			_, errs := runShoal(t, ExitFailed, "metadata", "restore", "--from-node", damaged.URL, "--data", dir)
+			wantSaid(t, errs, damaged.URL, "snapshot "+idAt(9))
+			_, errs = runShoal(t, ExitFailed, "metadata", "dump", "--url", damaged.URL)
+			wantSaid(t, errs, damaged.URL, "snapshot "+idAt(9))
+			out, _ := runShoal(t, ExitOK, "metadata", "restore", "--from-node", damaged.URL+","+cut.serve(t).URL, "--data", dir)
+			wantSaid(t, out, "note: damaged: snapshot "+idAt(9)+" of "+damaged.URL, "what is restored does not come from it")
+		})
 	}
 }

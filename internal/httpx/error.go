@@ -19,6 +19,7 @@ const (
 	CodeInvalidRequest = "INVALID_REQUEST"
 	CodeBodyTooLarge   = "BODY_TOO_LARGE"
 	CodeUnauthorized   = "UNAUTHORIZED"
+	CodeRangeNotThere  = "RANGE_NOT_SATISFIABLE" // 416: none of the Range is there, or it is malformed
 )
 
 // Error is an answer that is not a success. A handler returns it to answer so;

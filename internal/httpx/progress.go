@@ -3,6 +3,7 @@ package httpx
 import (
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -19,6 +20,7 @@ type ProgressWriter struct {
 	rc      *http.ResponseController
 	idle    time.Duration
 	started bool
+	instead bool // a problem was answered: the body that the handler writes is dropped
 }
 
 // RollingDeadline returns w with a write deadline of idle from now that moves on
@@ -40,7 +42,14 @@ func (p *ProgressWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter 
 // is as good without.
 func (p *ProgressWriter) move() { _ = p.rc.SetWriteDeadline(time.Now().Add(p.idle)) }
 
+// WriteHeader begins the answer. http.ServeContent refuses a Range by itself, in plain
+// text: that becomes a problem, as every other refusal is one.
 func (p *ProgressWriter) WriteHeader(status int) {
+	if status == http.StatusRequestedRangeNotSatisfiable && p.Header().Get("Content-Type") != problemType {
+		WriteError(p, rangeRefused(p.Header().Get("Content-Range")))
+		p.instead = true
+		return
+	}
 	if status >= 200 { // 1xx are no answer yet
 		p.started = true
 	}
@@ -48,7 +57,21 @@ func (p *ProgressWriter) WriteHeader(status int) {
 	p.ResponseWriter.WriteHeader(status)
 }
 
+// rangeRefused is the answer to a Range. Its Content-Range is missing if the Range could
+// not be read.
+func rangeRefused(contentRange string) *Error {
+	size, ok := strings.CutPrefix(contentRange, "bytes */")
+	if !ok {
+		return Errorf(http.StatusRequestedRangeNotSatisfiable, CodeRangeNotThere, "the Range header is none that is understood here: bytes=FIRST-LAST")
+	}
+	return Errorf(http.StatusRequestedRangeNotSatisfiable, CodeRangeNotThere, "none of the Range is there: the size is %s bytes", size).
+		WithHeader("Content-Range", contentRange)
+}
+
 func (p *ProgressWriter) Write(b []byte) (n int, err error) {
+	if p.instead {
+		return len(b), nil
+	}
 	p.started = true
 	for {
 		p.move()

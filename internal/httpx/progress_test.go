@@ -2,6 +2,7 @@ package httpx
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -257,5 +259,50 @@ func TestSlowHandlerOutlivesTheReadDeadline(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatalf("the request ended with %v", err)
+	}
+}
+
+// What http.ServeContent refuses by itself is a problem as any other refusal is, whole and
+// with nothing behind it.
+func TestARangeThatIsNotThereIsAProblem(t *testing.T) {
+	s := httptest.NewServer(Handler(zerolog.Nop(), func(w http.ResponseWriter, r *http.Request) error {
+		w.Header().Set("ETag", `"it"`)
+		w.Header().Set("Content-Type", "application/x-it")
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("0123456789"))
+		return nil
+	}))
+	defer s.Close()
+	for _, test := range []struct {
+		asked, contentRange, says string
+		status                    int
+	}{
+		{"bytes=10-", "bytes */10", "the size is 10 bytes", http.StatusRequestedRangeNotSatisfiable},
+		{"bytes=x-y", "", "bytes=FIRST-LAST", http.StatusRequestedRangeNotSatisfiable},
+		{"bytes=9-", "bytes 9-9/10", "", http.StatusPartialContent},
+	} {
+		req, err := http.NewRequest(http.MethodGet, s.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Range", test.asked)
+		res, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != test.status || res.Header.Get("Content-Range") != test.contentRange {
+			t.Errorf("%s: %s, Content-Range %q, %v", test.asked, res.Status, res.Header.Get("Content-Range"), err)
+		}
+		if test.says == "" {
+			if string(body) != "9" || res.Header.Get("Content-Type") != "application/x-it" {
+				t.Errorf("%s: %q, %v", test.asked, body, res.Header)
+			}
+			continue
+		}
+		var p problem
+		if err := json.Unmarshal(body, &p); err != nil || p.Code != CodeRangeNotThere || p.Status != test.status || !strings.Contains(p.Detail, test.says) || res.Header.Get("Content-Type") != problemType {
+			t.Errorf("%s: %q of %q, %v", test.asked, body, res.Header.Get("Content-Type"), err)
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/rs/zerolog"
@@ -45,11 +47,19 @@ func (h *Holding) CopySnapshots(ctx context.Context, cfg CopyConfig, refs ...met
 		case err == nil:
 		case ctx.Err() != nil, vfs.IsSyncError(err):
 			return nil, err
+		case isLocal(err):
+			return nil, fmt.Errorf("restore: snapshot %s: %w", ref.SnapshotID, err)
 		default:
 			failed[ref.SnapshotID] = err
 		}
 	}
 	return failed, nil
+}
+
+// isLocal tells what the disk here says, full or read-only, from what is wrong with a
+// snapshot: another snapshot would not change it.
+func isLocal(err error) bool {
+	return !errors.As(err, new(*peerdl.NoSourceError)) && (errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError)))
 }
 
 // sources are all that list the very snapshot.
@@ -121,23 +131,28 @@ type Copied struct {
 	From     metalog.Position     // where the log begins
 	End      metalog.Position     // and where it ends
 	Skipped  []error              // newer snapshots that could not be had
+	// Replaced says why Snapshot could not be had from the server, and came from another.
+	Replaced error
 }
 
 // CopyImage brings what it takes to have the image of now: the newest snapshot that can be
 // had, and the log after it.
 func (h *Holding) CopyImage(ctx context.Context, cfg CopyConfig) (c Copied, err error) {
 	for _, ref := range slices.Backward(h.Snapshots) {
-		failed, err := h.CopySnapshots(ctx, cfg, ref)
+		why, fault, err := h.copyWhole(ctx, cfg, ref)
 		if err != nil {
 			return c, err
 		}
-		if err := failed[ref.SnapshotID]; err != nil {
-			c.Skipped = append(c.Skipped, fmt.Errorf("snapshot %s of %s: %w", ref.SnapshotID, h.URL, err))
+		if fault != nil {
+			c.Skipped = append(c.Skipped, fmt.Errorf("snapshot %s of %s: %w", ref.SnapshotID, h.URL, fault))
 			continue
 		}
 		im, _, err := metalog.LoadSnapshot(cfg.FS, metalog.SnapshotsDir, ref.SnapshotID)
 		if err != nil {
 			return c, err
+		}
+		if why != nil {
+			c.Replaced = fmt.Errorf("snapshot %s of %s: %w", ref.SnapshotID, h.URL, why)
 		}
 		c.Snapshot, c.From = &ref, metalog.Position{Offset: im.Next(), LastEpoch: im.Epoch(), LastTerm: im.LastTerm()}
 		break
@@ -146,6 +161,31 @@ func (h *Holding) CopyImage(ctx context.Context, cfg CopyConfig) (c Copied, err 
 		err = errors.Join(append(c.Skipped, err)...)
 	}
 	return c, err
+}
+
+// copyWhole brings one snapshot: from the server itself, so that what is wrong with it there
+// is found, and if it is not to be had there from all that list it. own is why not from the
+// server itself, fault why not at all.
+func (h *Holding) copyWhole(ctx context.Context, cfg CopyConfig, ref metalog.SnapshotRef) (own, fault, err error) {
+	others := cfg.Others
+	cfg.Others = nil
+	if own = h.Damaged[ref.SnapshotID]; own == nil {
+		failed, err := h.CopySnapshots(ctx, cfg, ref)
+		if own = failed[ref.SnapshotID]; own == nil || err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, o := range others {
+		if o == h || !slices.Contains(o.Snapshots, ref) || o.Damaged[ref.SnapshotID] != nil {
+			continue
+		}
+		cfg.Others = append(cfg.Others, o)
+	}
+	if len(cfg.Others) == 0 {
+		return own, own, nil
+	}
+	failed, err := h.CopySnapshots(ctx, cfg, ref)
+	return own, failed[ref.SnapshotID], err
 }
 
 // IsNoLog tells that CopyLog failed because the server does not have the log from there on.

@@ -36,7 +36,9 @@ type Holding struct {
 	Node      bool                  // a node, with its copy of the log; otherwise the leading controller
 	Snapshots []metalog.SnapshotRef // the oldest first
 	// Newest is how the newest snapshot begins, of those that begin as they should.
-	Newest  metalog.SnapshotHeader
+	Newest metalog.SnapshotHeader
+	// Damaged are those that do not begin as they should, or that the server cannot read.
+	Damaged map[metalog.SnapshotID]error
 	Cluster uuid.UUID // zero: it has nothing
 	// End is where it ends: its log or, if that ends earlier or is not there, Newest.
 	End metalog.Position
@@ -53,13 +55,45 @@ type Holding struct {
 // Look asks a server what it has. A controller that does not lead says who does: its
 // answer is an *httpx.Error.
 func Look(ctx context.Context, client *httpx.Client, url string) (*Holding, error) {
-	h := &Holding{URL: strings.TrimRight(url, "/"), client: client}
-	for _, step := range []func(context.Context) error{h.lookAtSnapshots, h.lookAtHeader, h.lookAtLog} {
-		if err := step(ctx); err != nil {
-			return nil, fmt.Errorf("restore: %s: %w", h.URL, err)
-		}
+	h := newHolding(client, url)
+	if err := h.look(ctx, h.lookAtSnapshots, h.lookAtHeader, h.lookAtLog); err != nil {
+		return nil, err
 	}
 	return h, nil
+}
+
+func newHolding(client *httpx.Client, url string) *Holding {
+	return &Holding{URL: strings.TrimRight(url, "/"), client: client, Damaged: map[metalog.SnapshotID]error{}}
+}
+
+func (h *Holding) look(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("restore: %s: %w", h.URL, err)
+		}
+	}
+	return nil
+}
+
+// errHeadless says that a server has a log, and no good snapshot of what comes before it.
+var errHeadless = errors.New("its log does not go back to the first batch")
+
+// lookAgain looks at a server whose snapshots are damaged, with how one of them begins that
+// others have too: its log may be the one that goes furthest. It reports whether there is
+// such a one.
+func (h *Holding) lookAgain(ctx context.Context, others []*Holding) (bool, error) {
+	for _, ref := range slices.Backward(h.Snapshots) {
+		for _, o := range others {
+			if !slices.Contains(o.Snapshots, ref) || o.Damaged[ref.SnapshotID] != nil {
+				continue
+			}
+			if header, err := o.header(ctx, ref); err == nil {
+				h.begin(header)
+				return true, h.look(ctx, h.lookAtLog)
+			}
+		}
+	}
+	return false, nil
 }
 
 func (h *Holding) lookAtSnapshots(ctx context.Context) error {
@@ -75,7 +109,7 @@ func (h *Holding) lookAtSnapshots(ctx context.Context) error {
 }
 
 // lookAtHeader reads how the newest snapshot begins, and whom the server follows. One that
-// is damaged there is passed over.
+// is damaged there is passed over, and remembered.
 func (h *Holding) lookAtHeader(ctx context.Context) error {
 	if len(h.Snapshots) == 0 {
 		res, err := h.head(ctx, snapshots.Path+"?limit=1", 0)
@@ -86,17 +120,30 @@ func (h *Holding) lookAtHeader(ctx context.Context) error {
 	}
 	for _, ref := range slices.Backward(h.Snapshots) {
 		header, err := h.header(ctx, ref)
-		if errors.As(err, new(*metalog.CorruptionError)) {
+		if isDamage(err) {
+			h.Damaged[ref.SnapshotID] = err
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		h.Newest, h.Cluster, h.End, h.Time = header, header.Cluster, header.Position, header.Time
-		h.Epoch = max(h.Epoch, h.End.LastEpoch)
+		h.begin(header)
 		return nil
 	}
 	return nil
+}
+
+// begin takes what the header of the newest good snapshot says.
+func (h *Holding) begin(header metalog.SnapshotHeader) {
+	h.Newest, h.Cluster, h.End, h.Time = header, header.Cluster, header.Position, header.Time
+	h.Epoch = max(h.Epoch, h.End.LastEpoch)
+}
+
+// isDamage tells a snapshot that is not what it should be. A server that finds that out by
+// itself, as the file has another length, answers 500.
+func isDamage(err error) bool {
+	var answer *httpx.Error
+	return errors.As(err, new(*metalog.CorruptionError)) || errors.As(err, &answer) && answer.Status == http.StatusInternalServerError
 }
 
 // header reads how a snapshot begins.
@@ -155,7 +202,7 @@ func (h *Holding) lookAtLog(ctx context.Context) error {
 	case errors.Is(err, errNoLog) && from.Offset > 0:
 		return nil // a snapshot past its log, or one that its log has just gone on behind
 	case errors.Is(err, errNoLog):
-		return fmt.Errorf("it has no good snapshot, and its log does not go back to the first batch: %w", err)
+		return h.unusable(err)
 	case err != nil:
 		return err
 	case len(entries) == 0:
@@ -173,6 +220,18 @@ func (h *Holding) lookAtLog(ctx context.Context) error {
 	h.End = metalog.After(b)
 	h.Time, h.Epoch = b.Time, max(h.Epoch, b.Epoch)
 	return nil
+}
+
+// unusable says why nothing of what the server has is of use.
+func (h *Holding) unusable(log error) error {
+	var why []string
+	for _, ref := range h.Snapshots {
+		why = append(why, fmt.Sprintf("snapshot %s is damaged (%s)", ref.SnapshotID, h.Damaged[ref.SnapshotID]))
+	}
+	if len(why) == 0 {
+		why = append(why, "it has no snapshot")
+	}
+	return fmt.Errorf("%s, and %w: %w", strings.Join(why, ", "), errHeadless, log)
 }
 
 // founded takes the cluster from the first batch, if there is no snapshot that says it.

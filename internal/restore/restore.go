@@ -27,8 +27,10 @@ import (
 // Config is what a restore needs.
 type Config struct {
 	// FS is the data directory that is written: an empty one, or one that an earlier
-	// restore has not finished.
+	// restore has not finished. Nil: it is not there yet, and Make makes it, once the
+	// nodes have told what there is to write.
 	FS     vfs.FS
+	Make   func() (vfs.FS, error)
 	Nodes  []string // their URLs
 	Client *httpx.Client
 	Logger zerolog.Logger
@@ -44,8 +46,10 @@ type Restored struct {
 	Asked []Asked `json:"asked"`
 
 	Snapshot *metalog.SnapshotRef `json:"snapshot,omitempty"`
-	// Skipped says what is wrong with newer snapshots of that node.
+	// Skipped says why newer snapshots of that node were passed over, Damaged what is wrong
+	// with snapshots of nodes that was found besides. What was not needed was not read.
 	Skipped []string  `json:"skipped,omitempty"`
+	Damaged []string  `json:"damaged,omitempty"`
 	Batches int64     `json:"batches"` // of the log after it
 	Offset  int64     `json:"offset"`  // of the last batch
 	Epoch   int64     `json:"epoch"`
@@ -82,23 +86,66 @@ const modeFile = "metadata.json"
 // would be an old one.
 const epochMargin = 100
 
+// UnfinishedError says that a restore was cut short when it had begun to write.
+type UnfinishedError struct {
+	Dir string
+	Err error
+}
+
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("%s; %s is not restored: do away with the cause and run the same command again, it goes on with what has come", e.Err, e.Dir)
+}
+
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
 // Restore writes the data directory of an embedded controller from what nodes have: the
 // newest snapshot and the log after it of the one that has the most. What no node had
 // fetched when the controller was lost is lost with it.
 //
 // All nodes must answer, and tell one history (else a *HistoriesError), and no controller
 // may lead. Cut short anywhere, it is done by calling it again; until its last step the
-// directory is refused to a controller.
+// directory is refused to a controller. Any error but an *UnfinishedError means that nothing
+// was written, and no directory made.
 func Restore(ctx context.Context, cfg Config) (_ *Restored, err error) {
-	lock, err := claim(cfg.FS)
-	if err != nil {
+	if cfg.Nodes, err = nodeURLs(cfg.Nodes); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
+	var lock io.Closer
+	defer func() {
+		if lock != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	if cfg.FS != nil {
+		// A lock that is not there yet is taken later: nothing is written before the nodes
+		// have been asked.
+		if lock, err = claim(cfg.FS, false); err != nil {
+			return nil, err
+		}
+	}
 	all, best, err := survey(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
+	if cfg.FS == nil {
+		if cfg.FS, err = cfg.Make(); err != nil {
+			return nil, fmt.Errorf("restore: the directory cannot be made: %w. Give one that can be written here", err)
+		}
+	}
+	if lock == nil {
+		if lock, err = claim(cfg.FS, true); err != nil {
+			return nil, err
+		}
+	}
+	r, err := write(ctx, cfg, all, best)
+	if err != nil {
+		return nil, &UnfinishedError{Dir: cfg.FS.String(), Err: err}
+	}
+	return r, nil
+}
+
+// write does what comes after the questions.
+func write(ctx context.Context, cfg Config, all []*Holding, best *Holding) (*Restored, error) {
 	if err := begin(cfg.FS, best.Snapshots); err != nil {
 		return nil, err
 	}
@@ -125,23 +172,51 @@ func Restore(ctx context.Context, cfg Config) (_ *Restored, err error) {
 	}
 	r := describe(image)
 	r.From, r.Snapshot, r.Batches, r.NextEpoch = best.URL, copied.Snapshot, image.Next()-copied.From.Offset, seen+epochMargin+1
-	for _, err := range copied.Skipped {
-		r.Skipped = append(r.Skipped, err.Error())
-	}
-	for _, h := range all {
-		r.Asked = append(r.Asked, h.asked())
-	}
+	r.tell(all, best, copied)
 	return r, nil
 }
 
-// claim locks the directory, once it turned out to be one that may be written.
-func claim(fsys vfs.FS) (io.Closer, error) {
+// tell adds what each node has, and what is wrong with it.
+func (r *Restored) tell(all []*Holding, best *Holding, copied Copied) {
+	for _, err := range copied.Skipped {
+		r.Skipped = append(r.Skipped, err.Error())
+	}
+	if copied.Replaced != nil {
+		r.Damaged = append(r.Damaged, copied.Replaced.Error())
+	}
+	for _, h := range all {
+		r.Asked = append(r.Asked, h.asked())
+		for _, ref := range h.Snapshots {
+			if why := h.Damaged[ref.SnapshotID]; why != nil && h != best { // best's are told of above
+				r.Damaged = append(r.Damaged, fmt.Sprintf("snapshot %s of %s: %s", ref.SnapshotID, h.URL, why))
+			}
+		}
+	}
+	for _, err := range disagree(all) {
+		r.Damaged = append(r.Damaged, err.Error())
+	}
+}
+
+// lockFile is what a process holds that has the directory open.
+const lockFile = "LOCK"
+
+// claim locks the directory, once it turned out to be one that may be written. Unless it may
+// make the lock file, it returns none for a directory that has no such file.
+func claim(fsys vfs.FS, make bool) (io.Closer, error) {
 	if err := mayWrite(fsys); err != nil {
 		return nil, err
 	}
-	lock, err := fsys.Lock("LOCK")
+	if !make {
+		if _, err := fsys.Stat(lockFile); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	lock, err := fsys.Lock(lockFile)
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("restore: %s is in use: another restore or a controller has it locked (%w). Wait for it or stop it, or give another directory", fsys, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("restore: %s: %w; another process has it", fsys, err)
+		return nil, fmt.Errorf("restore: %s cannot be written: %w. Give one that can be written here", fsys, err)
 	}
 	if err := mayWrite(fsys); err != nil { // now that nobody else can
 		return nil, errors.Join(err, lock.Close())
@@ -161,8 +236,12 @@ func mayWrite(fsys vfs.FS) error {
 	for _, e := range entries {
 		// lost+found is in the root of a new file system, the mark's .tmp is of a restore
 		// that came no further.
-		if name := e.Name(); name != "LOCK" && name != "lost+found" && name != modeFile+".tmp" {
-			return fmt.Errorf("restore: %s is not empty: it has %q in it; nothing was changed. Give an empty directory, or one that is not there yet", fsys, name)
+		if name := e.Name(); name != lockFile && name != "lost+found" && name != modeFile+".tmp" {
+			done := ""
+			if name == metalog.EpochFile {
+				done = "; if a restore wrote it, that one has come to its end"
+			}
+			return fmt.Errorf("restore: %s is not empty: it has %q in it%s. Give an empty directory, or one that is not there yet", fsys, name, done)
 		}
 	}
 	return nil
@@ -185,16 +264,7 @@ func isUnfinished(fsys vfs.FS) (bool, error) {
 
 // survey asks all nodes, and returns the one that has the most.
 func survey(ctx context.Context, cfg Config) (all []*Holding, best *Holding, err error) {
-	var errs []error
-	for _, url := range cfg.Nodes {
-		h, err := Look(ctx, cfg.Client, url)
-		if err == nil && !h.Node {
-			err = fmt.Errorf("restore: %s is a controller: name nodes", url)
-		}
-		errs = append(errs, err)
-		all = append(all, h)
-	}
-	if err := errors.Join(errs...); err != nil {
+	if all, err = lookAtNodes(ctx, cfg.Client, cfg.Nodes); err != nil {
 		return nil, nil, err
 	}
 	if best, err = furthest(ctx, all); err != nil {

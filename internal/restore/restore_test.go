@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,6 +93,7 @@ func TestRestoreRefuses(t *testing.T) {
 	dead := httptest.NewServer(nil)
 	dead.Close()
 	good := has{batches: batches, standing: standing}
+	twice := good.node(t)
 	for name, test := range map[string]struct {
 		servers []*server
 		disk    func(t *testing.T, disk vfs.FS)
@@ -106,6 +109,7 @@ func TestRestoreRefuses(t *testing.T) {
 			[]string{"two histories", "before offset 12", "before offset 20"}},
 		"a node that does not answer": {[]*server{good.node(t), {Server: dead}}, nil, []string{dead.URL}},
 		"a controller":                {[]*server{good.leader(t)}, nil, []string{"is a controller"}},
+		"a node twice":                {[]*server{twice, twice}, nil, []string{twice.URL, "are one node"}},
 		"nodes that have nothing":     {[]*server{has{}.node(t)}, nil, []string{"none of them has"}},
 		"a directory that is somebody's": {[]*server{good.node(t)}, func(t *testing.T, disk vfs.FS) {
 			good.write(t, disk, LogDir)
@@ -139,11 +143,14 @@ func TestRestoreRefuses(t *testing.T) {
 			if after := names(t, disk); after != before {
 				t.Errorf("the directory holds %s, held %s", after, before)
 			}
+			if errors.As(err, new(*UnfinishedError)) {
+				t.Errorf("it says that it had begun: %s", err)
+			}
 		})
 	}
 }
 
-// names lists a directory, but for its lock.
+// names lists a directory.
 func names(t *testing.T, disk vfs.FS) string {
 	t.Helper()
 	entries, err := disk.ReadDir(".")
@@ -152,11 +159,62 @@ func names(t *testing.T, disk vfs.FS) string {
 	}
 	var all []string
 	for _, e := range entries {
-		if e.Name() != "LOCK" {
-			all = append(all, e.Name())
-		}
+		all = append(all, e.Name())
 	}
 	return strings.Join(all, " ")
+}
+
+// A directory that is not there yet is made once the nodes have told what goes into it.
+func TestRestoreMakesTheDirectoryLast(t *testing.T) {
+	node := has{batches: history(testCluster, 0, run{1, 6, ""})}.node(t)
+	disk, made := vfs.NewMem(), 0
+	cfg := Config{Client: testClient(t), Logger: zerolog.Nop(), Make: func() (vfs.FS, error) { made++; return disk, nil }}
+	for _, refused := range [][]string{nil, {node.URL, node.URL + "/"}, {node.URL, "http://127.0.0.1:0"}, {node.URL, has{batches: history(otherCluster, 0, run{1, 3, ""})}.node(t).URL}} {
+		cfg.Nodes = refused
+		if _, err := Restore(t.Context(), cfg); err == nil || made > 0 {
+			t.Errorf("%q: %v, made %d times", refused, err, made)
+		}
+	}
+	cfg.Nodes = []string{node.URL}
+	if _, err := Restore(t.Context(), cfg); err != nil || made != 1 {
+		t.Fatalf("%v, made %d times", err, made)
+	}
+	whole(t, disk, history(testCluster, 0, run{1, 6, ""}))
+}
+
+func TestNodesAreNamedOnce(t *testing.T) {
+	for _, test := range []struct {
+		given []string
+		says  string // nothing: they are good
+	}{
+		{[]string{"http://a:1", "http://a:2", "http://b:1", "https://a:1", "http://a:1/below"}, ""},
+		{[]string{"http://[::1]:1", "http://127.0.0.1:1"}, ""},
+		{[]string{"http://a:1", "http://a:1"}, "are one node"},
+		{[]string{"http://a:1", "http://b:1", "http://a:1//"}, "http://a:1 and http://a:1// are one node"},
+		{[]string{"http://Node-A:1", "HTTP://node-a:1"}, "are one node"},
+		{[]string{"http://a", "http://a:80/"}, "are one node"},
+		{[]string{"https://a:443", "https://a."}, "are one node"},
+		{[]string{"http://[::1]:1", "http://[0:0::1]:1"}, "are one node"},
+		{[]string{"http://a:1", "a:1"}, `"a:1" is not the URL of a node: it is http://HOST:PORT`},
+		{[]string{"127.0.0.1:7081"}, "http://HOST:PORT"},
+		{[]string{""}, `""`},
+		{[]string{"ftp://a:1"}, "http://HOST:PORT"},
+		{[]string{"http://:7081"}, "http://HOST:PORT"},
+		{[]string{"http://a:x"}, "http://HOST:PORT"},
+		{[]string{"http://a:1?x=y"}, "http://HOST:PORT"},
+		{nil, "no node is named"},
+	} {
+		urls, err := nodeURLs(test.given)
+		if test.says == "" {
+			if err != nil || !slices.Equal(urls, test.given) {
+				t.Errorf("%q: %q, %v", test.given, urls, err)
+			}
+			continue
+		}
+		if !errors.As(err, new(*NodesError)) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%q: %q, %v; want %q", test.given, urls, err, test.says)
+		}
+	}
 }
 
 // A controller that leads is not lost. One of another cluster under its old address is
@@ -203,6 +261,80 @@ func TestRestoreSurvivesAPowerCutAnywhere(t *testing.T) {
 			t.Fatalf("%s: again: %v", crash, err)
 		}
 		whole(t, crash.Disk, batches)
+	}
+}
+
+// TestRestoreOnAFullDisk: wherever the disk is full the error says so, no controller starts
+// on what is there, and the same command does it once there is room.
+func TestRestoreOnAFullDisk(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	node := has{batches: batches, start: 2, snapshots: []int{3, 6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	full := 0
+	for room := int64(0); ; room += 97 {
+		mem := vfs.NewMem()
+		disk := vfs.WithSpace(mem, room)
+		r, err := into(t, disk, node)
+		if err == nil {
+			if r.Snapshot.EndOffset != 6 || len(r.Skipped) > 0 {
+				t.Errorf("room for %d bytes: %+v", room, r)
+			}
+			break
+		}
+		full++
+		if !errors.Is(err, syscall.ENOSPC) || !errors.As(err, new(*UnfinishedError)) {
+			t.Fatalf("room for %d bytes: %v", room, err)
+		}
+		unfinished, err := isUnfinished(mem)
+		if has := names(t, mem); err != nil || !unfinished && (strings.Contains(has, LogDir) || strings.Contains(has, metalog.SnapshotsDir)) {
+			t.Fatalf("room for %d bytes: there are %s, unfinished %t, %v", room, has, unfinished, err)
+		}
+		disk.Add(1 << 20)
+		if _, err := into(t, disk, node); err != nil {
+			t.Fatalf("room for %d bytes, and then for more: %v", room, err)
+		}
+		whole(t, mem, batches)
+	}
+	if full < 10 {
+		t.Errorf("it was full in %d places only", full)
+	}
+}
+
+// A directory that cannot be written is refused as such, and not as one that was begun.
+func TestRestoreIntoAReadOnlyDirectory(t *testing.T) {
+	node := has{batches: history(testCluster, 0, run{1, 9, ""}), snapshots: []int{6}}.node(t)
+	disk := vfs.WithFaults(vfs.NewMem(), func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate || op.Kind == vfs.OpLock || op.Kind == vfs.OpMkdirAll {
+			return syscall.EROFS
+		}
+		return nil
+	})
+	_, err := into(t, disk, node)
+	if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), "Give one that can be written here") || errors.As(err, new(*UnfinishedError)) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRestoreTwiceAtOnce: the second one is refused and takes nothing from the first.
+func TestRestoreTwiceAtOnce(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	node := has{batches: batches, snapshots: []int{6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}.node(t)
+	disk, tries := vfs.NewMem(), 0
+	_, err := Restore(t.Context(), Config{
+		FS: disk, Nodes: []string{node.URL}, Client: testClient(t), Logger: zerolog.Nop(),
+		Progress: func(peerdl.Progress) {
+			tries++
+			_, err := into(t, disk, node)
+			if !errors.Is(err, vfs.ErrLocked) || errors.As(err, new(*UnfinishedError)) {
+				t.Errorf("the second one: %v", err)
+			}
+		},
+	})
+	if err != nil || tries == 0 {
+		t.Fatalf("%v, after %d tries", err, tries)
+	}
+	whole(t, disk, batches)
+	if _, err := into(t, disk, node); err == nil || !strings.Contains(err.Error(), "that one has come to its end") {
+		t.Errorf("once it is done: %v", err)
 	}
 }
 
@@ -277,6 +409,125 @@ func TestRestorePassesOverADamagedSnapshot(t *testing.T) {
 		if r.Snapshot == nil || r.Snapshot.EndOffset != 3 || len(r.Skipped) != 1 || r.Batches != 6 {
 			t.Errorf("%+v", r)
 		}
+	}
+}
+
+// TestRestoreTellsOfADamagedSnapshot: what is wrong with a node's snapshot is said, with the
+// node and the snapshot, also where another node has what is needed.
+func TestRestoreTellsOfADamagedSnapshot(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	damage := map[string]func([]byte) []byte{
+		"in its header": func(b []byte) []byte { b[30] ^= 1; return b },
+		"behind it":     func(b []byte) []byte { b[300] ^= 1; return b },
+		"by its length": func(b []byte) []byte { return b[:len(b)-1] },
+		"an empty file": func(b []byte) []byte { return nil },
+	}
+	cut := has{batches: batches, start: 6, snapshots: []int{6}, standing: metalog.Standing{Cluster: testCluster, Epoch: 1}}
+	for what, change := range damage {
+		damaged := func(h has) (*server, string) {
+			node := h.node(t)
+			id := node.snaps.Latest().SnapshotID.String()
+			name := metalog.SnapshotsDir + "/" + id + ".checkpoint"
+			data, err := vfs.ReadFile(node.disk, name, 1<<20)
+			if err == nil {
+				err = vfs.WriteFile(node.disk, name, change(data))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return node, id
+		}
+		t.Run("the only node, "+what, func(t *testing.T) {
+			node, id := damaged(cut)
+			disk := vfs.NewMem()
+			_, err := into(t, disk, node)
+			if err == nil || !strings.Contains(err.Error(), node.URL) || !strings.Contains(err.Error(), "snapshot "+id) {
+				t.Errorf("%v", err)
+			}
+			// Once it is mended, or another node has come, the same command does it.
+			if _, err := into(t, disk, cut.node(t)); err != nil {
+				t.Fatal(err)
+			}
+			whole(t, disk, batches)
+		})
+		t.Run("of two that are as far, "+what, func(t *testing.T) {
+			// It is asked first: of two that are as far the first counts.
+			node, id := damaged(has{batches: batches, start: 3, snapshots: []int{3, 6}, standing: cut.standing})
+			disk := vfs.NewMem()
+			r, err := into(t, disk, node, has{batches: batches, snapshots: []int{6}, standing: cut.standing}.node(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, disk, batches)
+			said := strings.Join(append(r.Damaged, r.Skipped...), "\n")
+			// Damage behind the header of what was not needed is not seen, as it was not read.
+			if r.From == node.URL || what != "behind it" {
+				if strings.Count(said, "snapshot "+id+" of "+node.URL) != 1 {
+					t.Errorf("from %s: said %q", r.From, said)
+				}
+			}
+		})
+		t.Run("of the furthest, "+what, func(t *testing.T) {
+			node, id := damaged(has{batches: batches, start: 3, snapshots: []int{3, 6}, standing: cut.standing})
+			good := has{batches: batches[:8], snapshots: []int{6}, standing: cut.standing}.node(t)
+			disk := vfs.NewMem()
+			r, err := into(t, disk, good, node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, disk, batches)
+			if r.From != node.URL || r.Snapshot.EndOffset != 6 || len(r.Skipped) > 0 || len(r.Damaged) != 1 || !strings.Contains(r.Damaged[0], "snapshot "+id+" of "+node.URL) {
+				t.Errorf("%+v", r)
+			}
+		})
+		t.Run("the only one, of the longest log, "+what, func(t *testing.T) {
+			node, id := damaged(cut)
+			good := has{batches: batches[:8], start: 6, snapshots: []int{6}, standing: cut.standing}.node(t)
+			disk := vfs.NewMem()
+			r, err := into(t, disk, good, node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, disk, batches)
+			if r.From != node.URL || len(r.Damaged) != 1 || !strings.Contains(r.Damaged[0], "snapshot "+id+" of "+node.URL) {
+				t.Errorf("%+v", r)
+			}
+			elsewhere := has{batches: batches[:5], snapshots: []int{5}, standing: cut.standing}.node(t)
+			if what != "behind it" {
+				if _, err := into(t, vfs.NewMem(), elsewhere, node); err == nil || !strings.Contains(err.Error(), node.URL) || !strings.Contains(err.Error(), "snapshot "+id) {
+					t.Errorf("with nobody else's: %v", err)
+				}
+			}
+		})
+		t.Run("of one that is behind, "+what, func(t *testing.T) {
+			node, id := damaged(has{batches: batches[:7], snapshots: []int{6}, standing: cut.standing})
+			disk := vfs.NewMem()
+			r, err := into(t, disk, node, cut.node(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole(t, disk, batches)
+			if what != "behind it" && (len(r.Damaged) != 1 || !strings.Contains(r.Damaged[0], "snapshot "+id+" of "+node.URL)) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// A snapshot has the same bytes everywhere. A node that lists others, as its file was
+// damaged before it was started, is named.
+func TestRestoreTellsOfASnapshotOfOtherBytes(t *testing.T) {
+	batches := history(testCluster, 0, run{1, 9, ""})
+	standing := metalog.Standing{Cluster: testCluster, Epoch: 1}
+	odd := batches[2]
+	other := *odd
+	other.Upserts = append(other.Upserts, &meta.Job{ID: testCluster, Kind: "odd", State: meta.JobRunning, Created: 1})
+	swapped := append(append(append([]*meta.Batch{}, batches[:2]...), &other), batches[3:]...)
+	a := has{batches: batches, snapshots: []int{6}, standing: standing}.node(t)
+	b := has{batches: batches, snapshots: []int{6}, future: swapped, standing: standing}.node(t)
+	r, err := into(t, vfs.NewMem(), a, b)
+	if err != nil || len(r.Damaged) != 1 || !strings.Contains(r.Damaged[0], b.URL+" has other bytes than that of "+a.URL) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

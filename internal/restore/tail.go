@@ -33,7 +33,7 @@ func (t nodeTail) read(ctx context.Context, from metalog.Position) ([]metalog.En
 	frames, end, err := metalog.FetchCopy(ctx, t.client, t.url, from.Offset, readBytes)
 	var answer *httpx.Error
 	if errors.As(err, &answer) && answer.Code == metalog.CodePositionOutOfRange {
-		return nil, 0, fmt.Errorf("%w: %w", errNoLog, err)
+		return nil, 0, fmt.Errorf("%w: %s", errNoLog, answer.Message)
 	}
 	if err != nil {
 		return nil, 0, err

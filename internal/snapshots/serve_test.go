@@ -137,6 +137,14 @@ func TestPlainRequests(t *testing.T) {
 	if !bytes.Equal(part.body, data[10:20]) || part.Header.Get("ETag") != ref.Digest.ETag() {
 		t.Errorf("%q with %v", part.body, part.Header)
 	}
+	for _, past := range []string{"bytes=" + strconv.Itoa(len(data)) + "-", "bytes=x"} {
+		for _, path := range []string{id, id + "/pieces"} {
+			h.ask(t, http.MethodGet, path, "Range", past).want(t, http.StatusRequestedRangeNotSatisfiable, httpx.CodeRangeNotThere)
+		}
+	}
+	if r := h.ask(t, http.MethodGet, id, "Range", "bytes=999999-"); r.Header.Get("Content-Range") != fmt.Sprintf("bytes */%d", len(data)) {
+		t.Errorf("a Range past the end: %v", r.Header)
+	}
 	head := h.ask(t, http.MethodHead, id)
 	head.want(t, http.StatusOK, "")
 	if head.Header.Get("Content-Length") != strconv.Itoa(len(data)) || len(head.body) > 0 {
