@@ -44,6 +44,9 @@ func (c *Controller) routes() http.Handler {
 		c.leaderRoutes(r)
 	})
 
+	// The mux answers this one; here it is for the Allow header of what it does not.
+	r.Get(snapshots.Path, c.snapshots)
+	r.Head(snapshots.Path, c.snapshots)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+snapshots.Path, c.snapshots)
 	mux.HandleFunc("GET "+snapshots.Path+"/", c.snapshots)
