@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"sync"
 
 	"lukechampine.com/blake3/guts"
 )
@@ -231,8 +232,10 @@ func (h *PieceHasher) Sum() (*Pieces, Digest) {
 // HashFile reads size bytes of r and returns their piece list and digest. Fewer
 // bytes than that is io.ErrUnexpectedEOF.
 func HashFile(r io.ReaderAt, size int64) (*Pieces, Digest, error) {
-	var h PieceHasher
-	n, err := io.CopyBuffer(&h, onlyReader{io.NewSectionReader(r, 0, size)}, make([]byte, min(hashBufferSize, max(size, 1))))
+	h := hashers.Get().(*PieceHasher)
+	defer hashers.Put(h)
+	*h = PieceHasher{}
+	n, err := io.CopyBuffer(h, onlyReader{io.NewSectionReader(r, 0, size)}, make([]byte, min(hashBufferSize, max(size, 1))))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -245,6 +248,9 @@ func HashFile(r io.ReaderAt, size int64) (*Pieces, Digest, error) {
 	p, d := h.Sum()
 	return p, d, nil
 }
+
+// hashers are of 16 KiB, and many a file that is hashed is smaller.
+var hashers = sync.Pool{New: func() any { return new(PieceHasher) }}
 
 // onlyReader hides WriteTo, so that io.CopyBuffer uses the buffer it was given.
 type onlyReader struct{ io.Reader }

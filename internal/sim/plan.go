@@ -164,7 +164,7 @@ func NewPlan(seed int64) *Plan {
 	}
 	p := &Plan{
 		Seed: seed, Controllers: 1, Nodes: 3 + rnd.Intn(4), Partitions: 1 + rnd.Intn(3),
-		Replication: 2 + rnd.Intn(2), FaultFor: between(90*time.Second, 270*time.Second), HealFor: time.Hour,
+		Replication: 2 + rnd.Intn(2), FaultFor: between(75*time.Second, 225*time.Second), HealFor: time.Hour,
 		Hold: between(500*time.Millisecond, 3*time.Second), CommitTimeout: between(10*time.Second, time.Minute),
 		MaxAge: between(10*time.Second, 90*time.Second), MaxRows: 5 + rnd.Int63n(25),
 		DownloadMode: rnd.Intn(4) == 0, DeepStore: rnd.Intn(4) > 0,

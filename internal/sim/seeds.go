@@ -49,7 +49,7 @@ const tellEvery = 1000
 // many failed.
 func RunSeeds(o Options) (failed int) {
 	// A run makes garbage as fast as it can, and little of it is kept.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetGCPercent(debug.SetGCPercent(1000))
 	var (
 		mu    sync.Mutex
 		wg    sync.WaitGroup

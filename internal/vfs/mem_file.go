@@ -11,7 +11,7 @@ import (
 
 // pageSize is the unit in which a file's content is shared between what it is
 // now, what it was at its last Sync, and clones.
-const pageSize = 4096
+const pageSize = 1024
 
 // content is a file's bytes. Pages are copied before the first write after the
 // content was shared; a nil page is a hole of zeros.
