@@ -64,7 +64,7 @@ var mutants = []mutant{
 	{
 		name:  "CATCH_UP demands the exact offset",
 		edits: []edit{{"commit/replica.go", "if r.builder == builderOpen && r.next >= r.target {\n\t\t\tr.stop", "if r.builder == builderOpen && r.next == r.target {\n\t\t\tr.stop"}},
-		by:    []string{"round"}, seeds: 30,
+		by:    []string{"round"}, seeds: 350,
 	},
 	{
 		name:  "download trusts its file by length",
@@ -109,7 +109,7 @@ var mutants = []mutant{
 			{"meta/copies.go", "return n != nil && n.StoreID == l.StoreID", "return n != nil"},
 			{"internal/controller/locations.go", "if at.node == keep.node && at != keep {", "if at.node == keep.node && keep.store == (uuid.UUID{}) {"},
 		},
-		by: []string{"I3"}, seeds: 60,
+		by: []string{"I3"}, seeds: 550,
 	},
 	{
 		name:  "epoch reused after a lost tail",
@@ -119,7 +119,7 @@ var mutants = []mutant{
 	{
 		name:  "CATCH_UP takes the row at its end",
 		edits: []edit{{"commit/replica_feed.go", "case r.state != InitialConsuming && offset >= r.target:", "case r.state != InitialConsuming && offset > r.target:"}},
-		by:    []string{"round", "I2"}, seeds: 160,
+		by:    []string{"round", "I2", "I6"}, seeds: 300,
 	},
 	{
 		name: "stale incarnation accepted at commit",
@@ -204,7 +204,7 @@ var mutants = []mutant{
 			{"metalog/frame.go", "if got, want := crc32.Checksum(payload, castagnoli), binary.LittleEndian.Uint32(b[8:]); got != want {", "if got, want := uint32(0), uint32(0); got != want {"},
 			{"metalog/snapshotreader.go", "if said != s.footer {", "if said.records != s.footer.records {"},
 		},
-		by: []string{"snapshot", "I5"}, seeds: 100,
+		by: []string{"snapshot", "I5"}, seeds: 150,
 	},
 	{
 		name: "image merged with a snapshot",
@@ -227,7 +227,7 @@ var mutants = []mutant{
 		}
 	}
 `},
-			{"meta/apply.go", "if v := CheckInvariants(d.im); len(v) > 0 {", "if v := CheckInvariants(d.im); false {"},
+			{"meta/restore.go", "if v := d.im.check(!inPassing.passed()); len(v) > 0 {", "if v := d.im.check(!inPassing.passed()); false {"},
 		},
 		by: []string{"I5"}, seeds: 60,
 	},
