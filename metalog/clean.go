@@ -55,6 +55,9 @@ func (c cleaner) state(applied int64) (st cleanState, ok bool, err error) {
 	pinned := c.snaps.Pinned(c.now)
 	for _, r := range c.snaps.List() {
 		h, err := c.snaps.Header(r.SnapshotID)
+		if errors.Is(err, ErrSnapshotNotFound) {
+			continue // nothing rests on it any more
+		}
 		if err != nil {
 			return cleanState{}, false, c.damaged(r.SnapshotID, err)
 		}

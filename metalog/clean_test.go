@@ -135,6 +135,37 @@ func TestScenario34SixSnapshotsAndTinyRetention(t *testing.T) {
 	}
 }
 
+// Nothing rests on a snapshot that somebody has removed by hand, so it must not keep the
+// others and the log for ever.
+func TestCleanGoesOnWithoutASnapshotWhoseFileIsGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone, left []int64
+		start      int64
+	}{
+		"the oldest":         {[]int64{5}, []int64{25, 30}, 25},
+		"one in the middle":  {[]int64{20}, []int64{25, 30}, 25},
+		"the newest":         {[]int64{30}, []int64{20, 25}, 20},
+		"all but the oldest": {[]int64{10, 15, 20, 25, 30}, []int64{5}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk, batches := sixSnapshots(t)
+			l, s := opened(t, disk)
+			for _, ref := range s.List() {
+				if slices.Contains(c.gone, ref.EndOffset) {
+					if err := disk.Remove(snapshotFile(SnapshotsDir, ref.SnapshotID)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := disk.SyncDir(SnapshotsDir); err != nil {
+				t.Fatal(err)
+			}
+			clean(t, l, s, tiny, cleanNow)
+			wantCleaned(t, disk, batches, l, s, c.start, c.left...)
+		})
+	}
+}
+
 func TestScenario18CleaningDuringADownload(t *testing.T) {
 	disk, batches := sixSnapshots(t)
 	l, s := opened(t, disk)

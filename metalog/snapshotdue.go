@@ -28,6 +28,9 @@ type Growth struct {
 	// Since is the time of the last snapshot's last batch, or of the log's first batch
 	// if there is no snapshot, in milliseconds since the Unix epoch.
 	Since int64
+	// Bare says that no snapshot is left, and that the log does not begin at 0: a restart
+	// would be refused.
+	Bare bool
 }
 
 // IsDue reports whether it is time for the next snapshot; now is in milliseconds since
@@ -35,6 +38,8 @@ type Growth struct {
 func (p GenerationPolicy) IsDue(g Growth, now int64) bool {
 	p = p.orDefault()
 	switch {
+	case g.Bare:
+		return true
 	case g.Batches == 0:
 		return false
 	case g.Bytes >= max(p.BytesMin, g.Snapshot):

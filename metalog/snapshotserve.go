@@ -18,8 +18,8 @@ func (s *Snapshots) OpenFile(id SnapshotID) (vfs.File, error) {
 		return nil, fmt.Errorf("%w: %s", ErrSnapshotNotFound, id)
 	}
 	f, err := s.fs.Open(snapshotFile(s.dir, id))
-	if errors.Is(err, fs.ErrNotExist) { // removed in between
-		return nil, fmt.Errorf("%w: %s: %w", ErrSnapshotNotFound, id, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, s.vanished(id, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("metalog: %w", err)

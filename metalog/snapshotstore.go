@@ -249,7 +249,26 @@ func (s *Snapshots) Header(id SnapshotID) (SnapshotHeader, error) {
 	if _, ok := s.Get(id); !ok {
 		return SnapshotHeader{}, fmt.Errorf("%w: %s", ErrSnapshotNotFound, id)
 	}
-	return readSnapshotHeader(s.fs, snapshotFile(s.dir, id))
+	h, err := readSnapshotHeader(s.fs, snapshotFile(s.dir, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return SnapshotHeader{}, s.vanished(id, err)
+	}
+	return h, err
+}
+
+// vanished is the error for a snapshot whose file is not there. One that is in the list
+// all the same was removed by somebody else: it leaves the list, or it would be named to
+// followers, and count as the newest, until the next start.
+func (s *Snapshots) vanished(id SnapshotID, cause error) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if _, ok := s.Get(id); ok {
+		if _, err := s.fs.Stat(snapshotFile(s.dir, id)); errors.Is(err, fs.ErrNotExist) {
+			s.drop(id)
+			s.log.Error().Err(err).Str("snapshot", id.String()).Msg("the file of a snapshot is gone, and it was not removed here; it does not count any more")
+		}
+	}
+	return fmt.Errorf("%w: %s: %w", ErrSnapshotNotFound, id, cause)
 }
 
 // Load reads a snapshot through and returns its image, verified as ReadSnapshot does.
@@ -261,9 +280,9 @@ func (s *Snapshots) Load(id SnapshotID) (im *meta.Image, err error) {
 		return nil, fmt.Errorf("%w: %s", ErrSnapshotNotFound, id)
 	}
 	name := snapshotFile(s.dir, id)
-	f, err := s.fs.Open(name)
+	f, err := s.OpenFile(id)
 	if err != nil {
-		return nil, fmt.Errorf("metalog: %w", err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	defer easeCollector(ref.SizeBytes)()

@@ -125,6 +125,8 @@ func (s *Snapshotter) growth() (g Growth, end int64, err error) {
 	}
 	if latest != nil {
 		end, g.Snapshot, g.Since = latest.EndOffset, latest.SizeBytes, h.Time
+	} else if end > 0 {
+		g.Bare = true
 	} else if log.End() > end {
 		first, err := log.entryAt(end)
 		if err != nil {
@@ -145,6 +147,9 @@ func (s *Snapshotter) latest() (*SnapshotRef, SnapshotHeader, error) {
 			return nil, SnapshotHeader{}, nil
 		}
 		h, err := s.cfg.Snapshots.Header(ref.SnapshotID)
+		if errors.Is(err, ErrSnapshotNotFound) {
+			continue // it has gone, and the one before it is the newest
+		}
 		if err == nil || !errors.As(err, new(*CorruptionError)) {
 			return ref, h, err
 		}

@@ -33,6 +33,7 @@ func TestWhenASnapshotIsDue(t *testing.T) {
 		{"a little, and not for long", Growth{Batches: 1, Bytes: 100}, hour - 1, false},
 		{"a little, for an hour", Growth{Batches: 1, Bytes: 100}, hour, true},
 		{"a clock that went back", Growth{Batches: 1, Bytes: 100, Since: 5 * hour}, hour, false},
+		{"no snapshot, and no beginning of the log", Growth{Bare: true, Since: 100 * hour}, hour, true},
 		{"20 MiB", Growth{Batches: 9, Bytes: 20 << 20}, 1, true},
 		{"just less", Growth{Batches: 9, Bytes: 20<<20 - 1}, 1, false},
 		{"as much as the last one", Growth{Batches: 9, Bytes: 50 << 20, Snapshot: 50 << 20}, 1, true},
@@ -276,6 +277,63 @@ func TestADamagedSnapshotIsNotTheLastOne(t *testing.T) {
 	}
 	if third := next(); third.EndOffset <= second.EndOffset {
 		t.Errorf("then came %s, after %s", third, second)
+	}
+}
+
+// Somebody who empties the directory of a running process must not end its snapshots.
+func TestASnapshotWhoseFileIsGoneDoesNotCount(t *testing.T) {
+	disk := vfs.NewMem()
+	g := startGenerating(t, disk)
+	defer g.stop()
+	g.applied.Store(math.MaxInt64)
+	n := int64(0)
+	next := func() SnapshotRef {
+		t.Helper()
+		for ; !g.due(t); n++ {
+			g.submit(t, putJob(n%40))
+		}
+		g.submit(t, meta.SnapshotHere)
+		return <-g.written
+	}
+	remove := func(ref SnapshotRef) {
+		t.Helper()
+		if err := disk.Remove(snapshotFile(SnapshotsDir, ref.SnapshotID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		next()
+	}
+	_, _ = g.s.Clean(t.Context())
+	if g.log.Start() == 0 {
+		t.Fatal("the log begins at 0 still")
+	}
+	left := g.snaps.List()
+	older, newest := left[0], left[len(left)-1]
+	remove(newest)
+	if !g.due(t) {
+		t.Error("nothing is due, and the newest snapshot is gone")
+	}
+	if got := g.snaps.List(); !slices.Equal(got, left[:len(left)-1]) {
+		t.Errorf("it lists %v of %v", got, left)
+	}
+	for _, ref := range g.snaps.List() {
+		remove(ref)
+	}
+	if !g.due(t) {
+		t.Error("nothing is due, and no snapshot holds what the log no longer has")
+	}
+	if got := g.snaps.Latest(); got != nil {
+		t.Errorf("the latest is %s", got)
+	}
+	if fresh := next(); fresh.EndOffset <= newest.EndOffset {
+		t.Errorf("then came %s, after %s", fresh, newest)
+	}
+	if g.due(t) {
+		t.Error("another one is due")
+	}
+	if _, err := g.s.Clean(t.Context()); err != nil {
+		t.Errorf("cleaning, without %s: %v", older, err)
 	}
 }
 
