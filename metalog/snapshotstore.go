@@ -78,7 +78,7 @@ func OpenSnapshots(fsys vfs.FS, dir string, logger zerolog.Logger) (*Snapshots, 
 		log: logger.With().Str("component", "snapshots").Logger(),
 	}
 	if err := s.open(); err != nil {
-		return nil, fmt.Errorf("metalog: open snapshots in %s: %w", s.dir, err)
+		return nil, fmt.Errorf("metalog: open snapshots in %s of %s: %w", s.dir, s.fs, err)
 	}
 	return s, nil
 }

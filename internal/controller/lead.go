@@ -82,7 +82,7 @@ func (c *Controller) lead(ctx context.Context) (err error) {
 	}
 	epoch, err := metalog.ClaimEpoch(c.fs, local.image.Epoch())
 	if err != nil {
-		return err
+		return local.refused(err)
 	}
 	l, err := c.openEpoch(ctx, metalog.WriterConfig{Device: local.log, Image: local.image, Cluster: cluster}, local.keeper, epoch)
 	if err != nil {
