@@ -16,9 +16,20 @@ func TestAllowOfTheSnapshotsNamesBothRouters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	w := httptest.NewRecorder()
-	c.routes().ServeHTTP(w, httptest.NewRequest("PUT", snapshots.Path, nil))
-	if allow := w.Header().Get("Allow"); w.Code != 405 || allow != "GET, HEAD, POST" {
-		t.Errorf("%d, Allow %q", w.Code, allow)
+	l := newLocalLog(c)
+	if err := l.open(); err != nil {
+		t.Fatal(err)
+	}
+	l.keep()
+	defer l.close()
+	for path, want := range map[string]string{
+		snapshots.Path: "GET, HEAD, POST",
+		snapshots.Path + "/00000000000000000001-0000000001": "GET, HEAD",
+	} {
+		w := httptest.NewRecorder()
+		c.routes().ServeHTTP(w, httptest.NewRequest("PUT", path, nil))
+		if allow := w.Header().Get("Allow"); w.Code != 405 || allow != want {
+			t.Errorf("PUT %s: %d, Allow %q", path, w.Code, allow)
+		}
 	}
 }

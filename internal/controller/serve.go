@@ -49,7 +49,8 @@ func (c *Controller) routes() http.Handler {
 	r.Head(snapshots.Path, c.snapshots)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+snapshots.Path, c.snapshots)
-	mux.HandleFunc("GET "+snapshots.Path+"/", c.snapshots)
+	mux.HandleFunc(snapshots.Path+"/", c.snapshots)
+	mux.Handle(snapshots.Path, r) // or the mux would send a POST to the line above
 	mux.Handle("/", r)
 	return mux
 }

@@ -194,6 +194,8 @@ segment: {maxRows: many, compresion: zstd}
 		{"a node that says it is another host", "POST", ctl + "/nodes/register",
 			`{"node": "n", "url": "http://192.0.2.1:1", "storeId": "6f1c9f5e-36a8-4b3a-9a55-0d2f6f3a1c01", "bootId": "6f1c9f5e-36a8-4b3a-9a55-0d2f6f3a1c01"}`,
 			403, api.CodeURLNotAllowed, []string{"192.0.2.1"}},
+		{"a snapshot written to a node", "DELETE", node + "/metadata/snapshots/00000000000000000001-0000000001", "", 405, "METHOD_NOT_ALLOWED", []string{"only read"}},
+		{"a snapshot asked of a node", "POST", node + "/metadata/snapshots", "", 405, "METHOD_NOT_ALLOWED", []string{"only read"}},
 		{"a name with ..", "GET", node + "/segments/events/..%2f..%2fidentity.json", "", 400, httpx.CodeInvalidRequest, []string{"identity.json", "segment"}},
 		{"a name with .., all of it encoded", "GET", node + "/segments/events/%2e%2e%2fstore.id", "", 400, httpx.CodeInvalidRequest, []string{"store.id", "segment"}},
 		{"a name with .. and pieces", "GET", node + "/segments/events/..%2f..%2fidentity.json/pieces", "", 400, httpx.CodeInvalidRequest, []string{"identity.json"}},

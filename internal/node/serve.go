@@ -45,8 +45,8 @@ func (n *Node) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /segments/{table}/{segment}", n.handle(n.sendSegment))
 	mux.Handle("GET /segments/{table}/{segment}/pieces", n.handle(n.sendPieces))
-	mux.Handle("GET "+snapshots.Path, n.keeper)
-	mux.Handle("GET "+snapshots.Path+"/", n.keeper)
+	mux.Handle(snapshots.Path, n.keeper)
+	mux.Handle(snapshots.Path+"/", n.keeper)
 	mux.Handle("GET "+metalog.CopyPath, n.follower.CopyServer(n.root))
 	mux.Handle("/", r)
 	return mux
