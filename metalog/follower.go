@@ -347,7 +347,7 @@ func (f *Follower) dropDownloads() {
 		return
 	}
 	if _, err := f.snaps.DropDownloads(""); err != nil {
-		f.log.Warn().Err(err).Msg("what is left of the download of a snapshot stays for now")
+		f.log.Warn().Err(err).Msg("what is left of the download of a snapshot could not be removed; tried again after the next batch")
 		return
 	}
 	f.noDownloads = true
