@@ -8,9 +8,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
@@ -396,12 +398,20 @@ func TestQueueEndsWithItsSession(t *testing.T) {
 	data := make([]byte, MultiBytesMax/2)
 	const calls = 100 // more than the buffers of the two sockets take
 	errs := make(chan error, calls)
+	var begun atomic.Int64
 	for range calls {
-		go func() { errs <- c.Create(t.Context(), c.Path("x"), data) }()
+		go func() {
+			_, err := call(t.Context(), c, "create", c.Path("x"), func(conn *zk.Conn) (string, error) {
+				begun.Add(1)
+				return conn.Create(c.Path("x"), data, 0, c.acl)
+			})
+			errs <- err
+		}()
 	}
 	<-f.held
 	queue := reflect.ValueOf(c.link.zk).Elem().FieldByName("sendChan")
-	for queue.Len() < queue.Cap() {
+	// A call that begins later is one of the new session, and may succeed.
+	for begun.Load() < calls || queue.Len() < queue.Cap() {
 		time.Sleep(time.Millisecond) // asked again until it is so
 	}
 	f.expire.Store(true)
