@@ -48,7 +48,7 @@ mutants: ## the bugs planted to prove the simulator's checks, each caught or not
 	$(GO) run ./internal/sim/mutants
 
 vet: ## go vet and gofmt
-	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt would change the files above' >&2; exit 1; }
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change: $$files" >&2; exit 1; }
 	$(GO) vet ./...
 
 fmt: ## gofmt -w
