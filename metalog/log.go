@@ -49,6 +49,7 @@ type Log struct {
 	epochs  []EpochEnd
 	changed chan struct{} // closed and replaced when end moves
 	closed  bool
+	damaged int64 // offset after the last batch that was found damaged when it was read back, 0: none was
 }
 
 var _ Device = (*Log)(nil)

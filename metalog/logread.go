@@ -60,8 +60,35 @@ func (l *Log) Read(from int64, maxBytes int) ([]byte, error) {
 		if err != nil && l.moved(from, int64(maxBytes), name, at) {
 			continue // trimmed, truncated or reset since; locate says so
 		}
+		if damage := (*CorruptionError)(nil); errors.As(err, &damage) {
+			l.noteDamage(name, damage.Offset)
+		}
 		return b, err
 	}
+}
+
+// noteDamage remembers the batch at a byte of a file as damaged.
+func (l *Log) noteDamage(name string, at int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.files {
+		if f.name != name {
+			continue
+		}
+		after := f.start.Offset + int64(sort.Search(len(f.pos), func(i int) bool { return f.pos[i] > at }))
+		if after > l.damaged {
+			l.damaged = after
+			l.log.Error().Str("file", name).Int64("offset", after-1).
+				Msg("a batch of the log is damaged; whoever has not read it yet waits for a snapshot that holds it")
+		}
+	}
+}
+
+// damagedFrom reports whether a batch from offset on was found damaged.
+func (l *Log) damagedFrom(offset int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.damaged > offset
 }
 
 // locate finds the bytes of as many whole batches from offset on as fit in maxBytes, one

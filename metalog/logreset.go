@@ -74,7 +74,7 @@ func (l *Log) beginAt(at Position) error {
 	l.active = active
 	l.mu.Lock()
 	l.files = []*logFile{{name: name, start: at, size: logHeaderSize}}
-	l.end, l.epochs = at, nil
+	l.end, l.epochs, l.damaged = at, nil, 0
 	if at.Offset > 0 {
 		l.epochs = extendEpochs(nil, at)
 	}

@@ -121,6 +121,7 @@ func (l *Log) entryAt(offset int64) (Entry, error) {
 // endAt moves the end back, with mu held.
 func (l *Log) endAt(p Position) {
 	l.end = p
+	l.damaged = min(l.damaged, p.Offset)
 	for n := len(l.epochs); n > 0 && l.epochs[n-1].Epoch > p.LastEpoch; n-- {
 		l.epochs = l.epochs[:n-1]
 	}

@@ -31,6 +31,10 @@ type Growth struct {
 	// Bare says that no snapshot is left, and that the log does not begin at 0: a restart
 	// would be refused.
 	Bare bool
+	// Damaged says that one of the batches was found damaged: a follower that has not read
+	// it cannot go on, and a restart would be refused. The leader's image has it, as
+	// it was applied before.
+	Damaged bool
 }
 
 // IsDue reports whether it is time for the next snapshot; now is in milliseconds since
@@ -38,7 +42,7 @@ type Growth struct {
 func (p GenerationPolicy) IsDue(g Growth, now int64) bool {
 	p = p.orDefault()
 	switch {
-	case g.Bare:
+	case g.Bare, g.Damaged:
 		return true
 	case g.Batches == 0:
 		return false

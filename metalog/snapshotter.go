@@ -129,12 +129,14 @@ func (s *Snapshotter) growth() (g Growth, end int64, err error) {
 		g.Bare = true
 	} else if log.End() > end {
 		first, err := log.entryAt(end)
-		if err != nil {
+		if err != nil && !errors.As(err, new(*CorruptionError)) {
 			return Growth{}, 0, err
 		}
-		g.Since = first.Batch.Time
+		if err == nil {
+			g.Since = first.Batch.Time
+		}
 	}
-	g.Batches, g.Bytes = max(0, log.End()-end), log.bytesFrom(end)
+	g.Batches, g.Bytes, g.Damaged = max(0, log.End()-end), log.bytesFrom(end), log.damagedFrom(end)
 	return g, end, nil
 }
 

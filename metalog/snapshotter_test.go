@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -34,6 +35,7 @@ func TestWhenASnapshotIsDue(t *testing.T) {
 		{"a little, for an hour", Growth{Batches: 1, Bytes: 100}, hour, true},
 		{"a clock that went back", Growth{Batches: 1, Bytes: 100, Since: 5 * hour}, hour, false},
 		{"no snapshot, and no beginning of the log", Growth{Bare: true, Since: 100 * hour}, hour, true},
+		{"a damaged batch that no snapshot holds", Growth{Batches: 1, Damaged: true, Since: 100 * hour}, hour, true},
 		{"20 MiB", Growth{Batches: 9, Bytes: 20 << 20}, 1, true},
 		{"just less", Growth{Batches: 9, Bytes: 20<<20 - 1}, 1, false},
 		{"as much as the last one", Growth{Batches: 9, Bytes: 50 << 20, Snapshot: 50 << 20}, 1, true},
@@ -378,6 +380,73 @@ func TestOldSnapshotsGoWhenANewOneIsThere(t *testing.T) {
 		t.Fatal("nothing is left after a restart")
 	}
 	g.stop()
+}
+
+// A batch that is damaged where it lies holds up whoever has not read it. The leader's image
+// has it, and so has the next snapshot: one is due, be it the log's first batch, which tells
+// how old the log is, or one that somebody wanted to read.
+func TestADamagedBatchMakesASnapshotDue(t *testing.T) {
+	for _, offset := range []int64{0, 3} {
+		disk := vfs.NewMem()
+		g := startGenerating(t, disk)
+		for n := range int64(6) {
+			g.submit(t, putJob(n))
+		}
+		if g.due(t) {
+			t.Fatal("due before anything is damaged")
+		}
+		name, at, _, err := g.log.locate(offset, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rot(t, disk, name, at+frameHeaderSize+2)
+		if offset > 0 {
+			if g.due(t) {
+				t.Errorf("offset %d: due before anybody has read it", offset)
+			}
+			if _, err := g.log.Read(offset-1, 1<<20); !errors.As(err, new(*CorruptionError)) {
+				t.Fatalf("offset %d: read: %v", offset, err)
+			}
+		}
+		if !g.due(t) {
+			t.Errorf("offset %d: not due", offset)
+		}
+		g.submit(t, meta.SnapshotHere)
+		ref := <-g.written
+		if g.due(t) {
+			t.Errorf("offset %d: due again after %s", offset, ref)
+		}
+		ask, st := Position{Offset: offset}, g.log.State()
+		st.Earliest, st.Latest = &ref, &ref
+		if offset > 0 {
+			ask.LastEpoch = ref.Epoch
+		}
+		answer, _, err := g.log.Answer(ask, 1<<20, st)
+		if answer.Kind != AnswerSnapshot || answer.Snapshot != ref {
+			t.Errorf("offset %d: a follower is answered %+v, %v", offset, answer, err)
+		}
+		g.stop()
+	}
+}
+
+// rot flips a bit of a file that is in use.
+func rot(t *testing.T, disk vfs.FS, name string, at int64) {
+	t.Helper()
+	f, err := disk.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x10
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // The leader asks as soon as one is due.

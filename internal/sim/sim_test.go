@@ -62,6 +62,7 @@ var found = []struct {
 	{3773, false, "the object of a deleted table stayed for ever: a clock that had gone back gave a segment of the next table of that name the same name"},
 	{1105, false, "a false alarm: a committer that had sealed, and went for ever with its commit on its way, was not taken for the only one who has the bytes"},
 	{1859, false, "a false alarm: a power cut took back the bit that had rotted, and a snapshot that had been set aside for it was good again"},
+	{6148, false, "a leader whose log's first batch had rotted before there was a snapshot never asked for one, and nodes without a cache had nothing to begin with"},
 }
 
 func TestSeedsThatFailed(t *testing.T) {
