@@ -374,8 +374,8 @@ func TestDownloadsShareSlotsAndBuffers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(d.buffers) != 2 {
-		t.Errorf("%d of 2 buffers came back", len(d.buffers))
+	if len(d.buffers.free) != 2 {
+		t.Errorf("%d of 2 buffers came back", len(d.buffers.free))
 	}
 }
 
@@ -428,8 +428,8 @@ func TestDownloadEndsCleanlyWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) {
 		t.Fatalf("got %v", err)
 	}
-	if len(d.buffers) != cap(d.buffers) {
-		t.Errorf("%d of %d buffers came back", len(d.buffers), cap(d.buffers))
+	if len(d.buffers.free) != cap(d.buffers.free) {
+		t.Errorf("%d of %d buffers came back", len(d.buffers.free), cap(d.buffers.free))
 	}
 	// What it had stays and is continued.
 	src.fetch = nil
