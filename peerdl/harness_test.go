@@ -65,14 +65,16 @@ func (b *blob) Open() (vfs.File, *segment.Pieces, func(), error) {
 }
 
 // handler serves the blob at /blob and its sidecar at /blob/pieces.
-func (b *blob) handler(opts Options) http.Handler {
+func (b *blob) handler(opts Options) http.Handler { return serving(b, opts) }
+
+func serving(res Resource, opts Options) http.Handler {
 	mux := http.NewServeMux()
 	log := zerolog.Nop()
 	mux.Handle("/blob", httpx.Handler(log, func(w http.ResponseWriter, r *http.Request) error {
-		return Serve(w, r, b, opts)
+		return Serve(w, r, res, opts)
 	}))
 	mux.Handle("/blob/pieces", httpx.Handler(log, func(w http.ResponseWriter, r *http.Request) error {
-		return ServePieces(w, r, b, opts)
+		return ServePieces(w, r, res, opts)
 	}))
 	return mux
 }
