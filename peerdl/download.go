@@ -21,9 +21,9 @@ type Config struct {
 	// total time-out, which would kill honest long downloads.
 	Client *http.Client
 	// Workers is how many pieces one download fetches at a time, and so what a
-	// killed process has to fetch again: pieces in flight, nothing else. Default 2;
-	// from three or four sources it is one of each. In how many ranges at once a
-	// piece is asked for follows what helps (window.go).
+	// killed process has to fetch again: pieces in flight, nothing else. Default 2,
+	// and from three or four sources one of each. In how many ranges at once a piece
+	// is asked for follows what helps (window.go).
 	Workers int
 	// Buffers bounds the memory of all downloads together, in pieces of 4 MiB;
 	// default 16. Downloads that find none free wait their turn.
@@ -68,7 +68,7 @@ func NewDownloader(cfg Config) *Downloader {
 		d.limits = *cfg.limits
 	}
 	if cfg.Workers > 0 {
-		d.limits.Pieces = cfg.Workers
+		d.limits.Pieces, d.limits.PiecesMax, d.limits.Window.Start = cfg.Workers, cfg.Workers, cfg.Workers
 	}
 	return d
 }
