@@ -351,6 +351,50 @@ func TestDownloadEndgame(t *testing.T) {
 	})
 }
 
+// A source that is only an address of the bytes, with an ETag of its own: what it
+// sends is held to the piece list that a peer gave, and ranges to what was asked.
+func TestDownloadByALink(t *testing.T) {
+	b := newBlob(t, vfs.NewMem(), 2*piece+100)
+	plain := func(wrap func(http.Handler) http.Handler) Source {
+		h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"not-ours"`)
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b.data))
+		}))
+		if wrap != nil {
+			h = wrap(h)
+		}
+		srv := httptest.NewServer(h)
+		t.Cleanup(srv.Close)
+		return Source{Name: "link", DeepStore: true, Fetcher: NewLinkFetcher(srv.Client(), srv.URL+"/x?signature=secret", "", b.Size())}
+	}
+	list := func() Source { // gives the piece list, and no bytes
+		return b.peer(t, "list", func(h http.Handler) http.Handler { return onBytes(h, http.NotFound) })
+	}
+	t.Run("good", func(t *testing.T) {
+		res := download(t, NewDownloader(testConfig(t)), b, b.request(vfs.NewMem(), plain(nil), list()))
+		if res.Stats.BySource[0] != b.Size() {
+			t.Errorf("stats %+v", res.Stats)
+		}
+	})
+	for _, liar := range liars {
+		if strings.Contains(liar.name, "ETag") || strings.Contains(liar.name, "sidecar") {
+			continue // these say nothing here
+		}
+		t.Run(liar.name, func(t *testing.T) {
+			_, err := NewDownloader(testConfig(t)).Download(context.Background(), b.request(vfs.NewMem(), plain(liar.wrap), list()))
+			if !errors.As(err, new(*NoSourceError)) || !strings.Contains(err.Error(), liar.says) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("and nobody has the piece list", func(t *testing.T) {
+		_, err := NewDownloader(testConfig(t)).Download(context.Background(), b.request(vfs.NewMem(), plain(nil)))
+		if !errors.As(err, new(*NoSourceError)) || !strings.Contains(err.Error(), "no piece list") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // Many downloads through few slots and few buffers all end.
 func TestDownloadsShareSlotsAndBuffers(t *testing.T) {
 	b := newBlob(t, vfs.NewMem(), 2*piece+7)
