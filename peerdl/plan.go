@@ -42,7 +42,7 @@ func DefaultPlanLimits() PlanLimits {
 	return PlanLimits{
 		Pieces:       2,
 		PiecesMax:    4,
-		Window:       WindowLimits{Start: 2, Max: 8, Probe: 8, Helps: 1.2, Rest: 16},
+		Window:       WindowLimits{Start: 2, Max: 8, Probe: 8, Helps: 1.3, Rest: 16},
 		BackoffMin:   200 * time.Millisecond,
 		BackoffMax:   10 * time.Second,
 		Blame:        30 * time.Second,
