@@ -23,6 +23,7 @@ const childEnv = "SHOAL_PEERDL_TEST_CHILD"
 type childJob struct {
 	Serve    *serveJob    `json:",omitempty"`
 	Download *downloadJob `json:",omitempty"`
+	Loss     *lossJob     `json:",omitempty"`
 }
 
 func TestMain(m *testing.M) {
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 		job.Serve.run()
 	case job.Download != nil:
 		job.Download.run()
+	case job.Loss != nil:
+		job.Loss.run()
 	}
 }
 

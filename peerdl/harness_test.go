@@ -35,16 +35,20 @@ type blob struct {
 
 func newBlob(tb testing.TB, fsys vfs.FS, size int) *blob {
 	tb.Helper()
-	b := &blob{data: make([]byte, size), fs: fsys, name: "blob"}
-	rand.New(rand.NewSource(int64(size))).Read(b.data)
-	var err error
-	if b.pieces, b.digest, err = segment.HashFile(bytes.NewReader(b.data), int64(size)); err != nil {
-		tb.Fatal(err)
-	}
-	if err := vfs.WriteFile(fsys, b.name, b.data); err != nil {
+	b, err := makeBlob(fsys, size)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return b
+}
+
+func makeBlob(fsys vfs.FS, size int) (b *blob, err error) {
+	b = &blob{data: make([]byte, size), fs: fsys, name: "blob"}
+	rand.New(rand.NewSource(int64(size))).Read(b.data)
+	if b.pieces, b.digest, err = segment.HashFile(bytes.NewReader(b.data), int64(size)); err != nil {
+		return nil, err
+	}
+	return b, vfs.WriteFile(fsys, b.name, b.data)
 }
 
 func (b *blob) Size() int64            { return int64(len(b.data)) }
