@@ -121,7 +121,8 @@ func refuseLastZero(h http.Header, size int64) {
 	}
 	specs := strings.Split(ranges, ",")
 	for i, spec := range specs {
-		if n, ok := strings.CutPrefix(textproto.TrimString(spec), "-"); ok && n != "" && strings.Trim(n, "0") == "" {
+		first, last, _ := strings.Cut(spec, "-") // read as http.ServeContent does
+		if n, err := strconv.ParseInt(textproto.TrimString(last), 10, 64); err == nil && n == 0 && textproto.TrimString(first) == "" {
 			specs[i] = strconv.FormatInt(size, 10) + "-"
 		}
 	}

@@ -226,7 +226,7 @@ func (c *cutAfterStat) Read(b []byte) (int, error) {
 // No Range is answered 206 without a byte, and what is sent is what it names.
 func FuzzRange(f *testing.F) {
 	b := newBlob(f, vfs.NewMem(), 1000)
-	for _, r := range []string{"bytes=-0", "bytes=0-0,-0", "bytes=-,", "bytes=999-", "bytes=1000-", "bytes=-00000000000000000000", "bytes=5-4", "items=1", "bytes=\x00"} {
+	for _, r := range []string{"bytes=-0", "bytes=- 0", "bytes=-+0", "bytes=--0", "bytes=0-0,-0", "bytes=-,", "bytes=999-", "bytes=1000-", "bytes=-00000000000000000000", "bytes=5-4", "items=1", "bytes=\x00"} {
 		f.Add(r)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
