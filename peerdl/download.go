@@ -21,7 +21,9 @@ type Config struct {
 	// total time-out, which would kill honest long downloads.
 	Client *http.Client
 	// Workers is how many pieces one download fetches at a time, and so what a
-	// killed process has to fetch again: pieces in flight, nothing else. Default 2.
+	// killed process has to fetch again: pieces in flight, nothing else. Default 2,
+	// and from three or four sources one of each. In how many ranges at once a piece
+	// is asked for follows what helps (window.go).
 	Workers int
 	// Buffers bounds the memory of all downloads together, in pieces of 4 MiB;
 	// default 16. Downloads that find none free wait their turn.
@@ -33,18 +35,20 @@ type Config struct {
 	// IdleTimeout ends a transfer that brings no byte for so long; default 30 s.
 	// There is no limit on its whole length.
 	IdleTimeout time.Duration
-	Log         zerolog.Logger
-	Metrics     *Metrics // nil: none
+	// PeerRate and DeepStoreRate are the budgets of what is read from peers and
+	// from deep stores; nil: no limit. Others may share them.
+	PeerRate, DeepStoreRate *Rate
+	Log                     zerolog.Logger
+	Metrics                 *Metrics // nil: none
 
 	limits *PlanLimits // tests shorten them
 }
 
 // Downloader fetches immutable resources. It is safe for concurrent use.
 type Downloader struct {
-	cfg    Config
-	limits PlanLimits
-	// buffers holds the free piece buffers, nil ones until they are first used.
-	buffers chan []byte
+	cfg     Config
+	limits  PlanLimits
+	buffers *buffers
 }
 
 // NewDownloader returns a Downloader. It holds nothing that needs closing; idle
@@ -53,19 +57,18 @@ func NewDownloader(cfg Config) *Downloader {
 	if cfg.Client == nil {
 		cfg.Client = &http.Client{Transport: NewTransport()}
 	}
-	setDefault(&cfg.Workers, 2)
 	setDefault(&cfg.Buffers, 16)
 	setDefault(&cfg.Unsynced, 16)
 	setDefault(&cfg.IdleTimeout, 30*time.Second)
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	d := &Downloader{cfg: cfg, limits: DefaultPlanLimits(), buffers: make(chan []byte, cfg.Buffers)}
+	d := &Downloader{cfg: cfg, limits: DefaultPlanLimits(), buffers: newBuffers(cfg.Buffers)}
 	if cfg.limits != nil {
 		d.limits = *cfg.limits
 	}
-	for range cfg.Buffers {
-		d.buffers <- nil
+	if cfg.Workers > 0 {
+		d.limits.Pieces, d.limits.PiecesMax, d.limits.Window.Start = cfg.Workers, cfg.Workers, cfg.Workers
 	}
 	return d
 }
@@ -186,8 +189,7 @@ type transfer struct {
 
 	// The rest belongs to run.
 	inflight map[Assignment]context.CancelFunc
-	spare    []byte // a buffer taken but not yet used
-	hasSpare bool
+	spare    bool // a place among the buffers, taken but not yet used
 	events   chan event
 	running  sync.WaitGroup
 	unsynced int  // pieces written since the last fsync began

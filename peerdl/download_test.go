@@ -351,6 +351,50 @@ func TestDownloadEndgame(t *testing.T) {
 	})
 }
 
+// A source that is only an address of the bytes, with an ETag of its own: what it
+// sends is held to the piece list that a peer gave, and ranges to what was asked.
+func TestDownloadByALink(t *testing.T) {
+	b := newBlob(t, vfs.NewMem(), 2*piece+100)
+	plain := func(wrap func(http.Handler) http.Handler) Source {
+		h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"not-ours"`)
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b.data))
+		}))
+		if wrap != nil {
+			h = wrap(h)
+		}
+		srv := httptest.NewServer(h)
+		t.Cleanup(srv.Close)
+		return Source{Name: "link", DeepStore: true, Fetcher: NewLinkFetcher(srv.Client(), srv.URL+"/x?signature=secret", "", b.Size())}
+	}
+	list := func() Source { // gives the piece list, and no bytes
+		return b.peer(t, "list", func(h http.Handler) http.Handler { return onBytes(h, http.NotFound) })
+	}
+	t.Run("good", func(t *testing.T) {
+		res := download(t, NewDownloader(testConfig(t)), b, b.request(vfs.NewMem(), plain(nil), list()))
+		if res.Stats.BySource[0] != b.Size() {
+			t.Errorf("stats %+v", res.Stats)
+		}
+	})
+	for _, liar := range liars {
+		if strings.Contains(liar.name, "ETag") || strings.Contains(liar.name, "sidecar") {
+			continue // these say nothing here
+		}
+		t.Run(liar.name, func(t *testing.T) {
+			_, err := NewDownloader(testConfig(t)).Download(context.Background(), b.request(vfs.NewMem(), plain(liar.wrap), list()))
+			if !errors.As(err, new(*NoSourceError)) || !strings.Contains(err.Error(), liar.says) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("and nobody has the piece list", func(t *testing.T) {
+		_, err := NewDownloader(testConfig(t)).Download(context.Background(), b.request(vfs.NewMem(), plain(nil)))
+		if !errors.As(err, new(*NoSourceError)) || !strings.Contains(err.Error(), "no piece list") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // Many downloads through few slots and few buffers all end.
 func TestDownloadsShareSlotsAndBuffers(t *testing.T) {
 	b := newBlob(t, vfs.NewMem(), 2*piece+7)
@@ -374,8 +418,8 @@ func TestDownloadsShareSlotsAndBuffers(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(d.buffers) != 2 {
-		t.Errorf("%d of 2 buffers came back", len(d.buffers))
+	if len(d.buffers.free) != 2 {
+		t.Errorf("%d of 2 buffers came back", len(d.buffers.free))
 	}
 }
 
@@ -428,8 +472,8 @@ func TestDownloadEndsCleanlyWithItsContext(t *testing.T) {
 	if !errors.Is(err, cause) {
 		t.Fatalf("got %v", err)
 	}
-	if len(d.buffers) != cap(d.buffers) {
-		t.Errorf("%d of %d buffers came back", len(d.buffers), cap(d.buffers))
+	if len(d.buffers.free) != cap(d.buffers.free) {
+		t.Errorf("%d of %d buffers came back", len(d.buffers.free), cap(d.buffers.free))
 	}
 	// What it had stays and is continued.
 	src.fetch = nil
@@ -504,4 +548,92 @@ func TestNoSourceErrorKeepsTheReasons(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "peerdl: no source is left for 2 pieces: n1: file does not exist; n2 was not asked" {
 		t.Error(err)
 	}
+}
+
+// Where it helps a piece is asked for in several ranges at once, and is the same
+// piece: verified as a whole, and its one source blamed for it.
+func TestDownloadInSeveralRanges(t *testing.T) {
+	b := newBlob(t, vfs.NewMem(), 2*piece+piece/2+77)
+	wide := func() Config {
+		cfg := testConfig(t)
+		cfg.limits.Window.Start = 8
+		return cfg
+	}
+	t.Run("each once", func(t *testing.T) {
+		src := &memSource{blob: b}
+		res := download(t, NewDownloader(wide()), b, b.request(vfs.NewMem(), Source{Fetcher: src}))
+		if got := src.asked.Load(); got != 4+4+4 || res.Stats.FetchedBytes != b.Size() || res.Stats.WastedBytes != 0 {
+			t.Errorf("%d requests, stats %+v", got, res.Stats)
+		}
+	})
+	t.Run("one of them damaged", func(t *testing.T) {
+		bad := &memSource{blob: b}
+		bad.fetch = func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			data := bytes.Clone(b.data[off : off+n])
+			if off%piece == 3<<20 {
+				data[n-1] ^= 1
+			}
+			return io.NopCloser(bytes.NewReader(data)), nil
+		}
+		req := b.request(vfs.NewMem(), Source{Name: "bad", Fetcher: bad}, Source{Fetcher: &memSource{blob: b}, Rank: 1})
+		res := download(t, NewDownloader(wide()), b, req)
+		if by := res.Stats.BySource; by[1] < 2*piece || res.Stats.WastedBytes == 0 {
+			t.Errorf("stats %+v", res.Stats)
+		}
+	})
+	t.Run("each is cut again and again", func(t *testing.T) {
+		src := &memSource{blob: b}
+		src.fetch = func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(src.good(off, min(n, 300_000)), errReader{io.ErrUnexpectedEOF})), nil
+		}
+		res := download(t, NewDownloader(wide()), b, b.request(vfs.NewMem(), Source{Fetcher: src}))
+		if res.Stats.WastedBytes != 0 {
+			t.Errorf("stats %+v", res.Stats)
+		}
+	})
+}
+
+func TestRangeSizes(t *testing.T) {
+	for _, test := range []struct {
+		n        int64
+		requests int
+		want     int64
+	}{
+		{piece, 1, piece}, {piece, 4, 1 << 20}, {piece, 3, (piece + 2) / 3}, {piece, 100, rangeMin}, {1, 4, rangeMin}, {3 * rangeMin, 4, rangeMin},
+	} {
+		if got := rangeSize(test.n, test.requests); got != test.want {
+			t.Errorf("%d bytes in %d: %d each, want %d", test.n, test.requests, got, test.want)
+		}
+	}
+}
+
+// A source that cuts a slow reader off because others wait, and then has no slot
+// for it at once: what has come is kept, and continued as soon as there is one.
+func TestDownloadContinuesWhenItsSlotComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBlob(t, vfs.NewMem(), piece)
+		src := &memSource{blob: b}
+		src.fetch = func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			if src.asked.Load()%4 != 1 {
+				return nil, &BusyError{RetryAfter: time.Second}
+			}
+			return io.NopCloser(io.MultiReader(src.good(off, min(n, 1<<20)), errReader{io.ErrUnexpectedEOF})), nil
+		}
+		res := download(t, NewDownloader(testConfig(t)), b, b.request(vfs.NewMem(), Source{Fetcher: src}))
+		if res.Stats.WastedBytes != 0 || src.asked.Load() != 13 {
+			t.Errorf("stats %+v after %d requests", res.Stats, src.asked.Load())
+		}
+		// It is not waited for for ever.
+		src.fetch = func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			if off == 0 {
+				return io.NopCloser(io.MultiReader(src.good(0, 1<<20), errReader{io.ErrUnexpectedEOF})), nil
+			}
+			return nil, &BusyError{RetryAfter: time.Second}
+		}
+		other := Source{Name: "other", Fetcher: &memSource{blob: b}, Rank: 1}
+		res = download(t, NewDownloader(testConfig(t)), b, b.request(vfs.NewMem(), Source{Fetcher: src}, other))
+		if res.Stats.BySource[1] != b.Size() || res.Stats.WastedBytes != 1<<20 {
+			t.Errorf("stats %+v", res.Stats)
+		}
+	})
 }

@@ -2,11 +2,13 @@ package peerdl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -39,24 +41,36 @@ func NewTransport() *http.Transport {
 	}
 }
 
-// httpFetcher asks a peer that serves the resource with Serve.
+// httpFetcher reads a resource over HTTP.
 type httpFetcher struct {
 	client *http.Client
 	url    string
-	etag   string
+	pieces string // address of the sidecar; "": there is none
+	etag   string // that answers must have; "": any
 	size   int64
 }
 
 // NewHTTPFetcher returns a Fetcher of the resource of that digest and size at
-// url. The client must not have a total time-out.
+// url, from a peer that serves it with Serve. The client must not have a total
+// time-out.
 func NewHTTPFetcher(client *http.Client, url string, digest segment.Digest, size int64) Fetcher {
-	return &httpFetcher{client: client, url: strings.TrimSuffix(url, "/"), etag: digest.ETag(), size: size}
+	url = strings.TrimSuffix(url, "/")
+	return &httpFetcher{client: client, url: url, pieces: url + "/pieces", etag: digest.ETag(), size: size}
+}
+
+// NewLinkFetcher returns a Fetcher of a resource of that size at any address that
+// answers ranges, such as a presigned link of an object: its ETag, if it has one,
+// is not ours and says nothing. Its sidecar, if there is one, is at an address of
+// its own; without one (""), another source has to give the piece list. Neither
+// address is told in an error: it may be as good as a password.
+func NewLinkFetcher(client *http.Client, url, pieces string, size int64) Fetcher {
+	return &httpFetcher{client: client, url: url, pieces: pieces, size: size}
 }
 
 func (h *httpFetcher) Fetch(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	header := http.Header{
-		"Range":    {fmt.Sprintf("bytes=%d-%d", off, off+n-1)},
-		"If-Match": {h.etag},
+	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
+	if h.etag != "" {
+		header.Set("If-Match", h.etag)
 	}
 	resp, err := h.get(ctx, h.url, header)
 	if err != nil {
@@ -79,7 +93,7 @@ func (h *httpFetcher) check(resp *http.Response, off, n int64) error {
 	if resp.StatusCode != http.StatusPartialContent {
 		return statusError(resp)
 	}
-	if got := resp.Header.Get("ETag"); got != h.etag {
+	if got := resp.Header.Get("ETag"); h.etag != "" && got != h.etag {
 		return &DeceptionError{What: fmt.Sprintf("sent ETag %s, want %s", clip(got), h.etag), Lasting: true}
 	}
 	want := contentRange(off, n, h.size)
@@ -93,7 +107,10 @@ func (h *httpFetcher) check(resp *http.Response, off, n int64) error {
 }
 
 func (h *httpFetcher) Pieces(ctx context.Context) (io.ReadCloser, error) {
-	resp, err := h.get(ctx, h.url+"/pieces", nil)
+	if h.pieces == "" {
+		return nil, fmt.Errorf("has no piece list of its own: %w", fs.ErrNotExist)
+	}
+	resp, err := h.get(ctx, h.pieces, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,12 +124,26 @@ func (h *httpFetcher) Pieces(ctx context.Context) (io.ReadCloser, error) {
 func (h *httpFetcher) get(ctx context.Context, url string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("peerdl: source address: %w", err)
+		return nil, fmt.Errorf("peerdl: source address: %w", withoutURL(err))
 	}
 	if header != nil {
 		req.Header = header
 	}
-	return h.client.Do(req)
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	return resp, nil
+}
+
+// withoutURL is what went wrong, without the address that it went wrong at: the
+// source's name says which it is, and a presigned link is a secret.
+func withoutURL(err error) error {
+	var at *url.Error
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 // statusError translates an answer that is not the bytes that were asked for.

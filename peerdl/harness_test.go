@@ -35,16 +35,20 @@ type blob struct {
 
 func newBlob(tb testing.TB, fsys vfs.FS, size int) *blob {
 	tb.Helper()
-	b := &blob{data: make([]byte, size), fs: fsys, name: "blob"}
-	rand.New(rand.NewSource(int64(size))).Read(b.data)
-	var err error
-	if b.pieces, b.digest, err = segment.HashFile(bytes.NewReader(b.data), int64(size)); err != nil {
-		tb.Fatal(err)
-	}
-	if err := vfs.WriteFile(fsys, b.name, b.data); err != nil {
+	b, err := makeBlob(fsys, size)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return b
+}
+
+func makeBlob(fsys vfs.FS, size int) (b *blob, err error) {
+	b = &blob{data: make([]byte, size), fs: fsys, name: "blob"}
+	rand.New(rand.NewSource(int64(size))).Read(b.data)
+	if b.pieces, b.digest, err = segment.HashFile(bytes.NewReader(b.data), int64(size)); err != nil {
+		return nil, err
+	}
+	return b, vfs.WriteFile(fsys, b.name, b.data)
 }
 
 func (b *blob) Size() int64            { return int64(len(b.data)) }
@@ -65,14 +69,16 @@ func (b *blob) Open() (vfs.File, *segment.Pieces, func(), error) {
 }
 
 // handler serves the blob at /blob and its sidecar at /blob/pieces.
-func (b *blob) handler(opts Options) http.Handler {
+func (b *blob) handler(opts Options) http.Handler { return serving(b, opts) }
+
+func serving(res Resource, opts Options) http.Handler {
 	mux := http.NewServeMux()
 	log := zerolog.Nop()
 	mux.Handle("/blob", httpx.Handler(log, func(w http.ResponseWriter, r *http.Request) error {
-		return Serve(w, r, b, opts)
+		return Serve(w, r, res, opts)
 	}))
 	mux.Handle("/blob/pieces", httpx.Handler(log, func(w http.ResponseWriter, r *http.Request) error {
-		return ServePieces(w, r, b, opts)
+		return ServePieces(w, r, res, opts)
 	}))
 	return mux
 }

@@ -25,6 +25,9 @@ func newIdleTimer(parent context.Context, limit time.Duration) (context.Context,
 	}
 }
 
+// pause stops the time until the next progress.
+func (i *idleTimer) pause() { i.timer.Stop() }
+
 // progress starts the time again.
 func (i *idleTimer) progress() { i.timer.Reset(i.limit) }
 

@@ -8,6 +8,7 @@ type Metrics struct {
 	sending      prometheus.Gauge
 	sentBytes    prometheus.Counter
 	refused      prometheus.Counter
+	cut          prometheus.Counter
 	downloads    prometheus.Gauge
 	fetchedBytes prometheus.Counter
 	wastedBytes  prometheus.Counter
@@ -23,6 +24,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "shoal_peerdl_sent_bytes_total", Help: "Bytes sent."}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "shoal_peerdl_refused_total", Help: "Requests answered 503 because too many were being sent."}),
+		cut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "shoal_peerdl_cut_total", Help: "Sends cut off because their reader was slow while others were refused."}),
 		downloads: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "shoal_peerdl_downloads", Help: "Downloads running now."}),
 		fetchedBytes: prometheus.NewCounter(prometheus.CounterOpts{
@@ -36,7 +39,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.faults.WithLabelValues(kind) // there before the first one, for alarms
 	}
 	if reg != nil {
-		reg.MustRegister(m.sending, m.sentBytes, m.refused, m.downloads, m.fetchedBytes, m.wastedBytes, m.faults)
+		reg.MustRegister(m.sending, m.sentBytes, m.refused, m.cut, m.downloads, m.fetchedBytes, m.wastedBytes, m.faults)
 	}
 	return m
 }
@@ -44,6 +47,18 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) countRefused() {
 	if m != nil {
 		m.refused.Inc()
+	}
+}
+
+func (m *Metrics) countCut() {
+	if m != nil {
+		m.cut.Inc()
+	}
+}
+
+func (m *Metrics) countSent(bytes int64) {
+	if m != nil {
+		m.sentBytes.Add(float64(bytes))
 	}
 }
 

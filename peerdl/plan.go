@@ -12,7 +12,8 @@ import (
 // the time, holds no lock and starts nothing, so that its rules are table tests.
 //
 // Pieces go out in rising order. A source is chosen by rank, then zone, then
-// how busy it is. What a source does wrong is kept apart by kind: one that is
+// how busy it is; how much it is asked at a time follows what helps
+// (window.go). What a source does wrong is kept apart by kind: one that is
 // busy is asked later, one that fails is backed off from and dropped after a
 // few tries, one that lies is blamed at once and dropped when it does so again.
 // When nothing is left to hand out, a piece that takes far too long is asked of
@@ -20,7 +21,12 @@ import (
 
 // PlanLimits are the planner's numbers.
 type PlanLimits struct {
-	PerSource    int           // pieces in flight from one source
+	// Pieces is how many pieces are in flight at a time, and so what a killed
+	// process has to fetch again. More sources than that give one each, up to
+	// PiecesMax.
+	Pieces, PiecesMax int
+	Window            WindowLimits
+
 	BackoffMin   time.Duration // after the first failure, doubling
 	BackoffMax   time.Duration
 	Blame        time.Duration // how long a liar is not asked
@@ -34,7 +40,9 @@ type PlanLimits struct {
 // DefaultPlanLimits are the numbers that a Downloader plans with.
 func DefaultPlanLimits() PlanLimits {
 	return PlanLimits{
-		PerSource:    4,
+		Pieces:       2,
+		PiecesMax:    4,
+		Window:       WindowLimits{Start: 2, Max: 8, Probe: 8, Helps: 1.3, Rest: 16},
 		BackoffMin:   200 * time.Millisecond,
 		BackoffMax:   10 * time.Second,
 		Blame:        30 * time.Second,
@@ -69,6 +77,9 @@ type Assignment struct{ Piece, Source int }
 type PlanStep struct {
 	Kind PlanStepKind
 	Assignment
+	// Requests is, with PlanFetch, how many ranges of the piece are to be asked
+	// for at once.
+	Requests int
 	// Wait is, with PlanWait, how long until it is worth asking again; 0 means
 	// until a fetch in flight ends.
 	Wait time.Duration
@@ -88,7 +99,9 @@ const (
 type plannedSource struct {
 	PlanSource
 
-	inflight  int
+	window    window
+	inflight  int // pieces
+	requests  int // under way, over the pieces in flight
 	failures  int // in a row
 	lies      int
 	busySince time.Time // zero unless its last answer was "busy"
@@ -100,9 +113,11 @@ type plannedSource struct {
 
 type plannedPiece struct {
 	held    bool
-	sources []int     // fetching it now
-	since   time.Time // when the first of them began
+	fetches []plannedFetch // under way
+	since   time.Time      // when the first of them began
 }
+
+type plannedFetch struct{ source, requests int }
 
 // Planner plans the fetch of one resource. It is used by one goroutine.
 type Planner struct {
@@ -121,7 +136,7 @@ type Planner struct {
 func NewPlanner(cfg PlannerConfig) *Planner {
 	p := &Planner{limits: cfg.Limits, rnd: cfg.Rand, pieces: make([]plannedPiece, cfg.Pieces), missing: cfg.Pieces}
 	for _, s := range cfg.Sources {
-		p.sources = append(p.sources, plannedSource{PlanSource: s})
+		p.sources = append(p.sources, plannedSource{PlanSource: s, window: newWindow(cfg.Limits.Window)})
 	}
 	for i, h := range cfg.Held {
 		if h {
@@ -141,16 +156,19 @@ func (p *Planner) Next(now time.Time) PlanStep {
 	if p.missing == 0 {
 		return PlanStep{Kind: PlanComplete}
 	}
-	unassigned := false
+	unassigned, room := false, p.inflight() < p.most(now)
 	for i := p.first; i < len(p.pieces); i++ {
-		if p.pieces[i].held || len(p.pieces[i].sources) > 0 {
+		if p.pieces[i].held || len(p.pieces[i].fetches) > 0 {
 			continue
 		}
 		if !unassigned {
 			unassigned, p.first = true, i
 		}
+		if !room {
+			return PlanStep{Kind: PlanWait} // until one of those in flight ends
+		}
 		if s := p.choose(i, now); s >= 0 {
-			return p.assign(i, s, now)
+			return p.assign(i, s, p.share(s), now)
 		}
 		// Usually the next piece has no better luck, but one that its only free
 		// source lied about must not hold up the others.
@@ -173,6 +191,28 @@ func (p *Planner) inflight() (n int) {
 	return n
 }
 
+// most is how many pieces may be in flight: where many sources can give, one of
+// each.
+func (p *Planner) most(now time.Time) int {
+	usable := 0
+	for i := range p.sources {
+		if s := &p.sources[i]; !s.dropped && !now.Before(s.notBefore) {
+			usable++
+		}
+	}
+	return max(p.limits.Pieces, min(usable, p.limits.PiecesMax))
+}
+
+// share is how many requests a piece takes of its source's window, which is
+// there for Pieces of them.
+func (p *Planner) share(source int) int {
+	s := &p.sources[source]
+	return min(max(s.window.size/p.limits.Pieces, 1), s.room())
+}
+
+// room is how many requests more the source may be asked now.
+func (s *plannedSource) room() int { return s.window.size - s.requests }
+
 // choose returns the best source for a piece now, or -1. The lowest rank of
 // which any source is usable decides, even if all of it is fully loaded.
 func (p *Planner) choose(piece int, now time.Time) int {
@@ -185,7 +225,7 @@ func (p *Planner) choose(piece int, now time.Time) int {
 	best, equal := -1, 0
 	for i := range p.sources {
 		s := &p.sources[i]
-		if !s.usable(piece, now) || s.Rank != rank || s.inflight >= p.limits.PerSource {
+		if !s.usable(piece, now) || s.Rank != rank || s.room() <= 0 {
 			continue
 		}
 		switch {
@@ -217,17 +257,19 @@ func (s *plannedSource) usable(piece int, now time.Time) bool {
 	return !s.dropped && !now.Before(s.notBefore) && !s.lied[piece]
 }
 
-func (p *Planner) assign(piece, source int, now time.Time) PlanStep {
+func (p *Planner) assign(piece, source, requests int, now time.Time) PlanStep {
 	pc := &p.pieces[piece]
-	if len(pc.sources) == 0 {
+	if len(pc.fetches) == 0 {
 		pc.since = now
 	}
-	pc.sources = append(pc.sources, source)
+	pc.fetches = append(pc.fetches, plannedFetch{source, requests})
 	p.sources[source].inflight++
-	return PlanStep{Kind: PlanFetch, Assignment: Assignment{piece, source}}
+	p.sources[source].requests += requests
+	return PlanStep{Kind: PlanFetch, Assignment: Assignment{piece, source}, Requests: requests}
 }
 
-// endgame gives a slow piece to a second source, of whatever rank.
+// endgame gives a slow piece to a second source, of whatever rank, however many
+// are in flight.
 func (p *Planner) endgame(now time.Time) PlanStep {
 	wait := time.Duration(0)
 	again := func(after time.Duration) {
@@ -238,7 +280,7 @@ func (p *Planner) endgame(now time.Time) PlanStep {
 	slow := p.slow()
 	for i := range p.pieces {
 		piece := &p.pieces[i]
-		if piece.held || len(piece.sources) != 1 {
+		if piece.held || len(piece.fetches) != 1 {
 			continue
 		}
 		if left := slow - now.Sub(piece.since); left > 0 {
@@ -248,11 +290,11 @@ func (p *Planner) endgame(now time.Time) PlanStep {
 		for s := range p.sources {
 			src := &p.sources[s]
 			switch {
-			case s == piece.sources[0] || src.dropped || src.lied[i] || src.inflight >= p.limits.PerSource:
+			case s == piece.fetches[0].source || src.dropped || src.lied[i] || src.room() <= 0:
 			case now.Before(src.notBefore):
 				again(src.notBefore.Sub(now))
 			default:
-				return p.assign(i, s, now)
+				return p.assign(i, s, 1, now)
 			}
 		}
 	}
@@ -299,6 +341,7 @@ func (p *Planner) Done(a Assignment, now time.Time) bool {
 	piece, source := &p.pieces[a.Piece], &p.sources[a.Source]
 	p.release(a)
 	source.failures, source.busySince, source.last = 0, time.Time{}, nil
+	source.window.came(now)
 	if piece.held {
 		return false
 	}
@@ -332,6 +375,9 @@ func (p *Planner) fault(source int, err error, now time.Time) {
 	s.last = err
 	var busy *BusyError
 	var lie *DeceptionError
+	if !now.Before(s.notBefore) { // else it is of those that were told together
+		s.window.shrink()
+	}
 	switch {
 	case errors.As(err, &busy):
 		if s.busySince.IsZero() {
@@ -365,11 +411,12 @@ func (s *plannedSource) rest(t time.Time) {
 
 func (p *Planner) release(a Assignment) {
 	piece := &p.pieces[a.Piece]
-	if i := slices.Index(piece.sources, a.Source); i >= 0 {
-		piece.sources = slices.Delete(piece.sources, i, i+1)
+	if i := slices.IndexFunc(piece.fetches, func(f plannedFetch) bool { return f.source == a.Source }); i >= 0 {
 		p.sources[a.Source].inflight--
+		p.sources[a.Source].requests -= piece.fetches[i].requests
+		piece.fetches = slices.Delete(piece.fetches, i, i+1)
 	}
-	if !piece.held && len(piece.sources) == 0 {
+	if !piece.held && len(piece.fetches) == 0 {
 		p.first = min(p.first, a.Piece)
 	}
 }

@@ -17,9 +17,18 @@ var (
 
 func at(d time.Duration) time.Time { return epoch.Add(d) }
 
+// planLimits are the default rules for windows that stay, and enough pieces in
+// flight to see who is chosen.
+func planLimits() PlanLimits {
+	l := DefaultPlanLimits()
+	l.Pieces, l.PiecesMax = 8, 8
+	l.Window.Start, l.Window.Max = 4, 4
+	return l
+}
+
 func planOf(pieces int, held []bool, sources []Source, zone string, rnd *rand.Rand) *Planner {
 	return NewPlanner(PlannerConfig{
-		Limits: DefaultPlanLimits(), Pieces: pieces, Held: held, Sources: planSources(sources, zone), Rand: rnd,
+		Limits: planLimits(), Pieces: pieces, Held: held, Sources: planSources(sources, zone), Rand: rnd,
 	})
 }
 
@@ -108,7 +117,7 @@ func TestPlanChoosesSources(t *testing.T) {
 // A full rank is waited for; the next rank is for when it cannot be asked.
 func TestPlanDoesNotSpillToAHigherRank(t *testing.T) {
 	p := testPlan(20, Source{}, Source{Rank: 1})
-	for range p.limits.PerSource {
+	for range p.limits.Window.Start {
 		if a := mustFetch(t, p, epoch); a.Source != 0 {
 			t.Fatalf("source %d", a.Source)
 		}
@@ -155,7 +164,7 @@ func TestPlanBacksOffAndDropsAFailingSource(t *testing.T) {
 func TestPlanCountsFetchesThatDiedTogetherOnce(t *testing.T) {
 	p := testPlan(9, Source{})
 	var all []Assignment
-	for range p.limits.PerSource {
+	for range p.limits.Window.Start {
 		all = append(all, mustFetch(t, p, epoch))
 	}
 	for _, a := range all {
@@ -298,7 +307,7 @@ func TestPlanRandomRuns(t *testing.T) {
 			}
 			if s.Kind == PlanFetch {
 				open = append(open, s.Assignment)
-				if k := len(p.pieces[s.Piece].sources); k > 2 || p.pieces[s.Piece].held {
+				if k := len(p.pieces[s.Piece].fetches); k > 2 || p.pieces[s.Piece].held {
 					t.Fatalf("seed %d: piece %d is asked of %d", seed, s.Piece, k)
 				}
 				if rnd.Intn(3) > 0 {

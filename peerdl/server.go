@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/httpx"
@@ -61,6 +63,8 @@ type Options struct {
 	ContentType string
 	// Limiter caps the sends at a time; nil: no cap.
 	Limiter *Limiter
+	// Rate is the budget of what is sent; nil: no limit.
+	Rate    *Rate
 	Metrics *Metrics // nil: none
 }
 
@@ -96,13 +100,33 @@ func Serve(w http.ResponseWriter, r *http.Request, res Resource, opts Options) e
 	}
 
 	setHeader(w.Header(), res, opts)
-	out := newSender(w, opts.Metrics)
+	out := newSender(w, r, opts)
 	if isChunk {
 		serveChunk(out, r, f, chunk, res.Size())
 	} else {
+		refuseLastZero(r.Header, res.Size())
 		http.ServeContent(out, r, "", opts.ModTime, f)
 	}
 	return out.failure(r)
+}
+
+// refuseLastZero replaces the last 0 bytes (bytes=-0) in a Range, which cannot be
+// satisfied (RFC 9110, 14.1.2), by what http.ServeContent knows to be so: by
+// itself it would answer 206 with an empty body. It stays in charge of the rest,
+// If-Range among it.
+func refuseLastZero(h http.Header, size int64) {
+	ranges, ok := strings.CutPrefix(h.Get("Range"), "bytes=")
+	if !ok {
+		return
+	}
+	specs := strings.Split(ranges, ",")
+	for i, spec := range specs {
+		first, last, _ := strings.Cut(spec, "-") // read as http.ServeContent does
+		if n, err := strconv.ParseInt(textproto.TrimString(last), 10, 64); err == nil && n == 0 && textproto.TrimString(first) == "" {
+			specs[i] = strconv.FormatInt(size, 10) + "-"
+		}
+	}
+	h.Set("Range", "bytes="+strings.Join(specs, ","))
 }
 
 func setHeader(h http.Header, res Resource, opts Options) {
@@ -188,33 +212,9 @@ func ServePieces(w http.ResponseWriter, r *http.Request, res Resource, opts Opti
 	h.Set("ETag", `"pieces-`+res.Digest().String()+`"`)
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Cache-Control", "no-cache")
-	out := newSender(w, opts.Metrics)
+	out := newSender(w, r, opts)
 	http.ServeContent(out, r, "", time.Time{}, bytes.NewReader(data))
 	return out.failure(r)
-}
-
-func tooBusy() error {
-	return httpx.Errorf(http.StatusServiceUnavailable, CodeTooManySends,
-		"too many are being sent now, come again").WithHeader("Retry-After", "1")
-}
-
-// Limiter caps how many resources a process sends at a time, so that many
-// readers of one segment neither flatten its holder nor starve one another.
-type Limiter struct{ slots chan struct{} }
-
-// NewLimiter allows n sends at a time, n > 0.
-func NewLimiter(n int) *Limiter { return &Limiter{slots: make(chan struct{}, n)} }
-
-func (l *Limiter) acquire() (release func(), ok bool) {
-	if l == nil {
-		return func() {}, true
-	}
-	select {
-	case l.slots <- struct{}{}:
-		return func() { <-l.slots }, true
-	default:
-		return nil, false
-	}
 }
 
 // checkSize keeps a truncated file from being served as a whole and shorter one.

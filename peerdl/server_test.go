@@ -55,6 +55,10 @@ func TestServe(t *testing.T) {
 		{name: "open range", header: []string{"Range", "bytes=9000-"}, status: 206, from: 9000, to: 10_000, contentRange: "bytes 9000-9999/10000"},
 		{name: "suffix", header: []string{"Range", "bytes=-10"}, status: 206, from: 9990, to: 10_000, contentRange: "bytes 9990-9999/10000"},
 		{name: "range past the end", header: []string{"Range", "bytes=10000-"}, status: 416, from: -1, contentRange: "bytes */10000"},
+		{name: "the last 0 bytes", header: []string{"Range", "bytes=-0"}, status: 416, from: -1, contentRange: "bytes */10000"},
+		{name: "the last 0 bytes, written otherwise", header: []string{"Range", "bytes= -000"}, status: 416, from: -1, contentRange: "bytes */10000"},
+		{name: "the last 0 bytes, and one that is there", header: []string{"Range", "bytes=-0,5-9"}, status: 206, from: 5, to: 10, contentRange: "bytes 5-9/10000"},
+		{name: "the last 0 bytes of another build", header: []string{"Range", "bytes=-0", "If-Range", `"b3-00"`}, status: 200, to: 10_000},
 		{name: "If-Range holds", header: []string{"Range", "bytes=0-9", "If-Range", etag}, status: 206, to: 10, contentRange: "bytes 0-9/10000"},
 		{name: "If-Range of another build", header: []string{"Range", "bytes=0-9", "If-Range", `"b3-00"`}, status: 200, to: 10_000},
 		{name: "If-Match of another build", header: []string{"If-Match", `"b3-00"`}, status: 412, from: -1},
@@ -219,27 +223,32 @@ func (c *cutAfterStat) Read(b []byte) (int, error) {
 	return c.File.Read(b[:min(len(b), 64<<10)])
 }
 
-func TestLimiter(t *testing.T) {
-	b := newBlob(t, vfs.NewMem(), 100)
-	l := NewLimiter(1)
-	opts := Options{Limiter: l}
-	release, ok := l.acquire()
-	if !ok {
-		t.Fatal("the first was refused")
+// No Range is answered 206 without a byte, and what is sent is what it names.
+func FuzzRange(f *testing.F) {
+	b := newBlob(f, vfs.NewMem(), 1000)
+	for _, r := range []string{"bytes=-0", "bytes=- 0", "bytes=-+0", "bytes=--0", "bytes=0-0,-0", "bytes=-,", "bytes=999-", "bytes=1000-", "bytes=-00000000000000000000", "bytes=5-4", "items=1", "bytes=\x00"} {
+		f.Add(r)
 	}
-	w := serve(b, opts, "GET", "/blob")
-	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "TOO_MANY_SENDS") {
-		t.Errorf("over the cap: %d %v %s", w.Code, w.Header(), w.Body)
-	}
-	if w := serve(b, opts, "HEAD", "/blob"); w.Code != 200 {
-		t.Errorf("HEAD sends nothing, but got %d", w.Code)
-	}
-	release()
-	for range 3 { // each gives its slot back
-		if w := serve(b, opts, "GET", "/blob?position=0"); w.Code != 206 {
-			t.Errorf("under the cap: %d", w.Code)
+	f.Fuzz(func(t *testing.T, header string) {
+		w := serve(b, Options{}, "GET", "/blob", "Range", header)
+		switch w.Code {
+		case http.StatusPartialContent:
+			if w.Body.Len() == 0 {
+				t.Errorf("%q: 206 without a byte", header)
+			}
+			var from, to int
+			if n, _ := fmt.Sscanf(w.Header().Get("Content-Range"), "bytes %d-%d/1000", &from, &to); n == 2 && !bytes.Equal(w.Body.Bytes(), b.data[from:to+1]) {
+				t.Errorf("%q: other bytes than Content-Range %s", header, w.Header().Get("Content-Range"))
+			}
+		case http.StatusOK:
+			if !bytes.Equal(w.Body.Bytes(), b.data) {
+				t.Errorf("%q: 200 with %d bytes", header, w.Body.Len())
+			}
+		case http.StatusRequestedRangeNotSatisfiable:
+		default:
+			t.Errorf("%q: %d", header, w.Code)
 		}
-	}
+	})
 }
 
 // The pin is held as long as bytes go out, and no longer.

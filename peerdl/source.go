@@ -33,6 +33,8 @@ type Source struct {
 	// Not used when Fetcher is set.
 	URL     string
 	Fetcher Fetcher
+	// DeepStore says that it is read on the budget of deep stores, not of peers.
+	DeepStore bool
 	// Zone is preferred when it equals the request's.
 	Zone string
 	// Rank orders the sources by policy: one of a higher rank is asked only

@@ -41,8 +41,9 @@ func (e *writeFailure) Unwrap() error { return e.err }
 // early and bounds what a power cut can cost (Config.Unsynced).
 func (t *transfer) run(ctx context.Context) error {
 	// Room for an event of everything that can run at once, so that nobody who
-	// reports ever waits, also when run has returned.
-	t.events = make(chan event, t.d.cfg.Workers+1)
+	// reports ever waits, also when run has returned: a piece is fetched from two
+	// sources at most, and an fsync may run beside.
+	t.events = make(chan event, 2*max(t.d.limits.Pieces, t.d.limits.PiecesMax)+1)
 	t.inflight = make(map[Assignment]context.CancelFunc)
 	t.dirty = true
 	ctx, cancel := context.WithCancel(ctx)
@@ -63,9 +64,9 @@ func (t *transfer) run(ctx context.Context) error {
 			wake.Reset(next.Wait)
 			timer = wake.C
 		}
-		var buffers <-chan []byte
+		var buffers <-chan struct{}
 		if next.Kind == PlanFetch {
-			buffers = t.d.buffers // dispatch would go on if it had one
+			buffers = t.d.buffers.free // dispatch would go on if it had one
 		}
 		select {
 		case <-ctx.Done():
@@ -74,8 +75,8 @@ func (t *transfer) run(ctx context.Context) error {
 			if err := t.handle(ev); err != nil {
 				return err
 			}
-		case t.spare = <-buffers:
-			t.hasSpare = true
+		case <-buffers:
+			t.spare = true
 		case <-timer:
 		}
 	}
@@ -93,7 +94,7 @@ func (t *transfer) dispatch(ctx context.Context) (PlanStep, error) {
 			}
 			return PlanStep{Kind: PlanComplete}, nil
 		}
-		if len(t.inflight) >= t.d.cfg.Workers || len(t.inflight)+t.unsynced+t.syncing >= t.d.cfg.Unsynced {
+		if len(t.inflight)+t.unsynced+t.syncing >= t.d.cfg.Unsynced {
 			return PlanStep{Kind: PlanWait}, nil
 		}
 		if !t.takeBuffer() {
@@ -102,7 +103,7 @@ func (t *transfer) dispatch(ctx context.Context) (PlanStep, error) {
 		next := t.plan.Next(time.Now())
 		switch next.Kind {
 		case PlanFetch:
-			t.startFetch(ctx, next.Assignment)
+			t.startFetch(ctx, next.Assignment, next.Requests)
 		case PlanStuck:
 			return next, &NoSourceError{Missing: t.plan.Missing(), Sources: t.plan.faults()}
 		default:
@@ -113,36 +114,33 @@ func (t *transfer) dispatch(ctx context.Context) (PlanStep, error) {
 }
 
 func (t *transfer) takeBuffer() bool {
-	if t.hasSpare {
+	if t.spare {
 		return true
 	}
 	select {
-	case t.spare = <-t.d.buffers:
-		t.hasSpare = true
+	case <-t.d.buffers.free:
+		t.spare = true
 	default:
 	}
-	return t.hasSpare
+	return t.spare
 }
 
 // returnBuffer gives an unused buffer to the other downloads.
 func (t *transfer) returnBuffer() {
-	if t.hasSpare {
-		t.d.buffers <- t.spare
-		t.spare, t.hasSpare = nil, false
+	if t.spare {
+		t.d.buffers.free <- struct{}{}
+		t.spare = false
 	}
 }
 
-func (t *transfer) startFetch(ctx context.Context, a Assignment) {
-	buf := t.spare
-	t.spare, t.hasSpare = nil, false
-	if buf == nil {
-		buf = make([]byte, segment.PieceSize)
-	}
+func (t *transfer) startFetch(ctx context.Context, a Assignment, requests int) {
+	t.spare = false
 	ctx, cancel := context.WithCancel(ctx)
 	t.inflight[a] = cancel
 	t.running.Go(func() {
-		got, err := t.fetchPiece(ctx, a, buf)
-		t.d.buffers <- buf
+		buf := t.d.buffers.take()
+		got, err := t.fetchPiece(ctx, a, requests, buf)
+		t.d.buffers.put(buf)
 		t.events <- event{kind: eventFetched, Assignment: a, err: err, got: got}
 	})
 }
@@ -234,35 +232,6 @@ func (t *transfer) blame(ev event, now time.Time) {
 	}
 }
 
-// fetchPiece fetches one piece into buf, verifies it as it arrives, and only
-// then writes it. It returns how many bytes came, also on an error.
-//
-// A transfer that breaks off is continued at the byte where it broke, as long
-// as each try brings something: over a link that is cut again and again a piece
-// still gets through. Only the same source may continue it, so that there is
-// one to blame for the whole.
-func (t *transfer) fetchPiece(ctx context.Context, a Assignment, buf []byte) (got int64, err error) {
-	off, n := t.pieces.Range(a.Piece)
-	verifier := t.pieces.Verifier(a.Piece)
-	for got < n {
-		k, err := t.d.fetchRange(ctx, t.sources[a.Source].Fetcher, off+got, buf[got:n], verifier)
-		got += k
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil || errors.As(err, new(*DeceptionError)) || k < max(1, min(n/16, 64<<10)) {
-			return got, err
-		}
-	}
-	if err := verifier.Verify(); err != nil {
-		return got, &DeceptionError{What: "sent damaged bytes", Cause: err}
-	}
-	if err := t.writePiece(buf[:n], off); err != nil {
-		return got, &writeFailure{err}
-	}
-	return got, nil
-}
-
 // writeSize is how much is written at once. For a write of a whole piece Linux
 // looks for runs of free pages of megabytes, which costs several times the
 // processor time of the copy where memory is full of cached files
@@ -277,42 +246,6 @@ func (t *transfer) writePiece(b []byte, off int64) error {
 		off += int64(len(step))
 	}
 	return nil
-}
-
-// readSize is how much is read and hashed at once: small enough to be hashed
-// while it is in the cache, large enough to cost few system calls.
-const readSize = 256 << 10
-
-// fetchRange fills buf with the bytes at off and passes them to w. The reader
-// has to end where it was asked to.
-func (d *Downloader) fetchRange(ctx context.Context, f Fetcher, off int64, buf []byte, w io.Writer) (got int64, err error) {
-	ctx, idle := newIdleTimer(ctx, d.cfg.IdleTimeout)
-	defer idle.stop()
-	r, err := f.Fetch(ctx, off, int64(len(buf)))
-	if err != nil {
-		return 0, idle.explain(err)
-	}
-	defer r.Close()
-	for int(got) < len(buf) {
-		k, err := r.Read(buf[got:min(len(buf), int(got)+readSize)])
-		if k > 0 {
-			idle.progress()
-			w.Write(buf[got : int(got)+k]) // a Verifier, which never fails
-			got += int64(k)
-		}
-		if err == io.EOF && int(got) < len(buf) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil && int(got) < len(buf) {
-			return got, idle.explain(fmt.Errorf("broke off after %d of %d bytes: %w", got, len(buf), err))
-		}
-	}
-	// This also lets net/http see the end of the body and keep the connection.
-	var more [1]byte
-	if k, _ := io.ReadFull(r, more[:]); k > 0 {
-		return got, &DeceptionError{What: fmt.Sprintf("sent more than the %d bytes asked for", len(buf))}
-	}
-	return got, nil
 }
 
 // newPlanner plans n pieces over the sources of the transfer.

@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/shoalstore/shoal/internal/cmdline"
+	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/node"
 )
 
@@ -25,6 +26,11 @@ type settings struct {
 	DeepstoreRoot       []string `help:"Directory that file:// deep stores may be below. May be given several times." placeholder:"DIR" env:"SHOAL_DEEPSTORE_ROOT"`
 	ClusterTokenFile    string   `help:"File with the cluster's token." placeholder:"FILE" env:"SHOAL_CLUSTER_TOKEN_FILE"`
 	AllowBeyondLoopback bool     `help:"Let --listen be an address that other machines can reach." env:"SHOAL_ALLOW_BEYOND_LOOPBACK"`
+
+	SendsMax           int          `help:"How many segments are sent at a time; others are asked to come again." placeholder:"N" default:"32" env:"SHOAL_SENDS_MAX"`
+	SendRate           config.Bytes `help:"Most that is sent in a second to all who read from this node; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_SEND_RATE"`
+	FetchRate          config.Bytes `help:"Most that is downloaded in a second from other nodes; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_FETCH_RATE"`
+	DeepstoreFetchRate config.Bytes `help:"Most that is downloaded in a second from deep stores; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_DEEPSTORE_FETCH_RATE"`
 }
 
 func main() {
@@ -45,5 +51,6 @@ func (s *settings) config() (node.Config, error) {
 		Controllers: s.Controllers, Data: s.Data, ID: s.ID, Zone: s.Zone, Listen: s.Listen, Advertise: s.Advertise,
 		StreamRoot: s.StreamRoot, DeepStoreRoots: s.DeepstoreRoot,
 		ClusterToken: token, AllowBeyondLoopback: s.AllowBeyondLoopback,
+		SendsMax: s.SendsMax, SendRate: int64(s.SendRate), FetchRate: int64(s.FetchRate), DeepStoreFetchRate: int64(s.DeepstoreFetchRate),
 	}, err
 }

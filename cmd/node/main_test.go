@@ -16,7 +16,7 @@ func TestExampleSettingsLoad(t *testing.T) {
 	got, err := s.config()
 	want := node.Config{
 		Controllers: []string{"http://127.0.0.1:7070"}, Data: "/var/lib/shoal/node", Listen: "127.0.0.1:7071",
-		StreamRoot: "/var/lib/shoal/stream", DeepStoreRoots: []string{"/var/lib/shoal/deepstore"},
+		StreamRoot: "/var/lib/shoal/stream", DeepStoreRoots: []string{"/var/lib/shoal/deepstore"}, SendsMax: 32,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
@@ -31,6 +31,7 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 	err := cmdline.Parse("shoal-node", "", &s, []string{
 		"--controllers=http://a:1,http://b:2", "--data=d", "--id=n", "--zone=z", "--listen=:1", "--advertise=http://c:3",
 		"--stream-root=s", "--deepstore-root=x", "--allow-beyond-loopback",
+		"--sends-max=7", "--send-rate=100MiB", "--fetch-rate=50 MB", "--deepstore-fetch-rate=1000000",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +40,7 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 	want := node.Config{
 		Controllers: []string{"http://a:1", "http://b:2"}, Data: "d", ID: "n", Zone: "z", Listen: ":1", Advertise: "http://c:3",
 		StreamRoot: "s", DeepStoreRoots: []string{"x"}, AllowBeyondLoopback: true,
+		SendsMax: 7, SendRate: 100 << 20, FetchRate: 50e6, DeepStoreFetchRate: 1e6,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)

@@ -76,6 +76,10 @@ type SourceView struct {
 	Node string `json:"node,omitempty"`
 	Zone string `json:"zone,omitempty"`
 	URL  string `json:"url"`
+	// Link and PiecesLink, if they are there, are addresses of a deep-store copy
+	// and of its piece list that whoever has them may read for a while.
+	Link       string `json:"link,omitempty"`
+	PiecesLink string `json:"piecesLink,omitempty"`
 }
 
 // NodeView is a node as GET /nodes shows it.

@@ -17,11 +17,12 @@ import (
 // job as JSON. The answer is one line of JSON on standard output.
 const childEnv = "SHOAL_BENCH_CHILD"
 
-// job is what a child does: one of the three.
+// job is what a child does: one of these.
 type job struct {
 	Ingest *ingestJob `json:",omitempty"`
 	Memory *memoryJob `json:",omitempty"`
 	Serve  *serveJob  `json:",omitempty"`
+	Crowd  *crowdJob  `json:",omitempty"`
 }
 
 // playChild does the job of a child and reports true, or reports false in a
@@ -41,6 +42,8 @@ func playChild() (done bool, err error) {
 		out, err = j.Ingest.run(context.Background())
 	case j.Memory != nil:
 		out, err = j.Memory.run()
+	case j.Crowd != nil:
+		out, err = j.Crowd.run(context.Background())
 	case j.Serve != nil:
 		return true, j.Serve.run()
 	}

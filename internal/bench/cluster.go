@@ -108,8 +108,8 @@ func startCluster(ctx context.Context, dir string) (_ *cluster, err error) {
 	})
 }
 
-// freeAddress is one that the controller can listen on: its own must be known
-// before it is opened, since the stopwatch is told.
+// freeAddress is one that a server can listen on whose own must be known before it
+// is started: the controller's, as the stopwatch is told, and nginx's.
 func freeAddress() (string, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

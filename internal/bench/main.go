@@ -10,7 +10,8 @@
 // Start reading at measure in this file; each part has a file: ingest.go (stream
 // file to sealed segment, and a builder's memory), cluster.go with
 // stopwatch.go (commits and roll-overs on three nodes), download.go with
-// serve.go (a segment from a node to a disk). machine.go and table.go describe
+// serve.go, nginx.go and crowd.go (a segment from nodes to a disk, beside others
+// who can do that; many at once). machine.go and table.go describe
 // and print. Parts that must have a process to themselves run in child.go.
 package main
 
@@ -37,16 +38,20 @@ type sizes struct {
 	liveCommits    int
 
 	segmentBytes int64 // of the downloaded segment
+	crowd        int   // downloads at once
+	crowdBytes   int64 // of each
 }
 
 var (
 	fullSizes = sizes{
 		rounds: 5, ingestBytes: 420e6, memoryBytes: 512 << 20,
 		lightCommits: 300, backlogCommits: 120, liveCommits: 300, segmentBytes: 1 << 30,
+		crowd: 50, crowdBytes: 32 << 20,
 	}
 	smokeSizes = sizes{
 		rounds: 1, ingestBytes: 20e6, memoryBytes: 48 << 20,
 		lightCommits: 12, backlogCommits: 6, liveCommits: 12, segmentBytes: 24 << 20,
+		crowd: 5, crowdBytes: 5 << 20,
 	}
 )
 

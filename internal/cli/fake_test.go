@@ -47,6 +47,7 @@ type cluster struct {
 	sealed   *segment.Sealed
 	damaged  map[string]bool // nodes whose copy is
 	coverage meta.TableCoverage
+	sources  []api.SourceView // of the segment; nil: a deep store that is not here, and both nodes
 
 	mu       sync.Mutex
 	requests []string
@@ -245,7 +246,7 @@ func openSegment() api.SegmentView {
 
 func (c *cluster) segment() api.SegmentView {
 	ms := moment.UnixMilli()
-	return api.SegmentView{
+	v := api.SegmentView{
 		TableName: "flights", CountedCopies: 2, InDeepStore: true,
 		Segment: meta.Segment{
 			Name: segmentName, Status: meta.SegmentDone, End: c.sealed.End, Rows: c.sealed.Rows, SizeBytes: c.sealed.SizeBytes,
@@ -259,6 +260,10 @@ func (c *cluster) segment() api.SegmentView {
 			{Node: "node-2", URL: c.URL + "/node-2" + segmentPath("flights", segmentName)},
 		},
 	}
+	if c.sources != nil {
+		v.Sources = c.sources
+	}
+	return v
 }
 
 // shoal runs a command line against the cluster.

@@ -5,34 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/schollz/progressbar/v3"
 
-	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/cmdline"
 	"github.com/shoalstore/shoal/internal/vfs"
-	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/peerdl"
 	"github.com/shoalstore/shoal/segment"
 )
 
 type segmentsGet struct {
-	Table   string `arg:"" help:"Name of the table."`
-	Segment string `arg:"" help:"Name of the segment."`
-	Out     string `short:"O" name:"output-file" help:"File, or directory, to write; the segment's own file name in this directory without it." placeholder:"FILE"`
-	Node    string `help:"Fetch from this node only, without asking a controller; the bytes are then held to what the node says they are." placeholder:"URL"`
-}
+	Table   string   `arg:"" help:"Name of the table."`
+	Segment string   `arg:"" help:"Name of the segment."`
+	Out     string   `short:"O" name:"output-file" help:"File, or directory, to write; the segment's own file name in this directory without it." placeholder:"FILE"`
+	Node    []string `help:"Fetch from this node only, without asking a controller; the bytes are then held to what the node says they are. May be given several times." placeholder:"URL"`
 
-// wanted is what is to be downloaded, and from where.
-type wanted struct {
-	digest  segment.Digest
-	size    int64
-	sources []peerdl.Source
+	DeepstoreRoot []string `help:"Directory that copies in file:// deep stores are read from, where this machine has it. May be given several times." placeholder:"DIR"`
 }
 
 // got is what `shoal segments get -o json` prints.
@@ -51,6 +41,7 @@ func (c segmentsGet) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, w.close()) }()
 	dir, name, err := c.target(w.digest)
 	if err != nil {
 		return err
@@ -101,63 +92,6 @@ func (a *app) printGot(g got) error {
 	return err
 }
 
-// find learns what the bytes must be and who has them: from the record, or from
-// the one node that was named.
-func (c segmentsGet) find(ctx context.Context, a *app) (wanted, error) {
-	if c.Node != "" {
-		return c.findAt(ctx, a, strings.TrimRight(c.Node, "/"))
-	}
-	var s life
-	if err := a.control.Get(ctx, segmentPath(c.Table, c.Segment, "metadata"), &s); err != nil {
-		return wanted{}, err
-	}
-	if s.Status != meta.SegmentDone {
-		return wanted{}, no("segment %s is %s: there are no bytes to get", c.Segment, s.Status)
-	}
-	w := wanted{digest: s.Digest, size: s.SizeBytes}
-	for _, src := range s.Sources {
-		if src.Node != "" {
-			w.sources = append(w.sources, peerdl.Source{Name: src.Node, URL: src.URL, Zone: src.Zone})
-		}
-	}
-	if len(w.sources) == 0 {
-		return w, fmt.Errorf("no node that can be reached has segment %s; its copies: %s", c.Segment, sourceList(s.Sources))
-	}
-	return w, nil
-}
-
-func sourceList(sources []api.SourceView) string {
-	var urls []string
-	for _, s := range sources {
-		urls = append(urls, s.URL)
-	}
-	if len(urls) == 0 {
-		return "none"
-	}
-	return strings.Join(urls, " ")
-}
-
-func (c segmentsGet) findAt(ctx context.Context, a *app, node string) (wanted, error) {
-	u := node + segmentPath(c.Table, c.Segment)
-	req, err := http.NewRequestWithContext(ctx, http.MethodHead, u, nil)
-	if err != nil {
-		return wanted{}, usageError{err}
-	}
-	res, err := a.http.Do(req)
-	if err != nil {
-		return wanted{}, err
-	}
-	defer res.Body.Close()
-	w := wanted{sources: []peerdl.Source{{URL: u}}}
-	if w.digest, err = segment.ParseETag(res.Header.Get("ETag")); err != nil {
-		return w, fmt.Errorf("%s: %w", u, err)
-	}
-	if w.size, err = strconv.ParseInt(res.Header.Get("Content-Length"), 10, 64); err != nil {
-		return w, fmt.Errorf("%s does not say how large it is", u)
-	}
-	return w, nil
-}
-
 // target is the directory and the name of the file to write.
 func (c segmentsGet) target(d segment.Digest) (dir, name string, err error) {
 	name = segment.FileName(c.Segment, d)
@@ -179,7 +113,7 @@ func (c segmentsGet) target(d segment.Digest) (dir, name string, err error) {
 
 // sameFile reports whether the file is there with the bytes that are wanted.
 // Other bytes are not overwritten.
-func sameFile(name string, w wanted) (bool, error) {
+func sameFile(name string, w *wanted) (bool, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -205,10 +139,10 @@ func sameFile(name string, w wanted) (bool, error) {
 }
 
 // download fetches into the .part and publishes it under name.
-func (a *app) download(ctx context.Context, root vfs.FS, part, name string, w wanted) (peerdl.Stats, error) {
+func (a *app) download(ctx context.Context, root vfs.FS, part, name string, w *wanted) (peerdl.Stats, error) {
 	bar := a.progressBar(w.size, name)
 	defer bar.Close()
-	res, err := peerdl.NewDownloader(peerdl.Config{}).Download(ctx, peerdl.Request{
+	res, err := peerdl.NewDownloader(peerdl.Config{Client: a.bulk.HTTP}).Download(ctx, peerdl.Request{
 		Digest: w.digest, Size: w.size, Sources: w.sources, FS: root, Part: part,
 		Reserve:  func(bytes int64) (func(), error) { return func() {}, hasRoom(root, bytes) },
 		Progress: func(p peerdl.Progress) { _ = bar.Set64(p.HeldBytes) },

@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/peerdl"
 	"github.com/shoalstore/shoal/segment"
@@ -103,6 +106,129 @@ func TestGetFromOneNode(t *testing.T) {
 		t.Fatalf("status %d, %q, %q", status, out, errs)
 	}
 	onlyFile(t, dir, segment.FileName(segmentName, c.Digest()))
+}
+
+// Several nodes, without a controller: all of them are used, and one that is down
+// is only left out.
+func TestGetFromSeveralNodes(t *testing.T) {
+	c := newCluster(t, 9<<20)
+	dir := t.TempDir()
+	status, out, errs := shoalIn(t, "", "--controller", "http://127.0.0.1:1", "segments", "get", "flights", segmentName, "-O", dir,
+		"--node", "http://127.0.0.1:1", "--node", c.URL+"/node-1/", "--node", c.URL+"/node-2")
+	if status != ExitOK || !strings.Contains(errs, "left out: http://127.0.0.1:1") {
+		t.Fatalf("status %d, %q, %q", status, out, errs)
+	}
+	onlyFile(t, dir, segment.FileName(segmentName, c.Digest()))
+
+	status, _, errs = shoalIn(t, "", "segments", "get", "flights", segmentName, "-O", dir, "--node", "http://127.0.0.1:1", "--node", "http://127.0.0.1:2")
+	if status != ExitFailed || !strings.Contains(errs, "127.0.0.1:1") || !strings.Contains(errs, "127.0.0.1:2") {
+		t.Errorf("none answers: status %d, %q", status, errs)
+	}
+
+	other := newCluster(t, 1)
+	status, _, errs = shoalIn(t, "", "segments", "get", "flights", segmentName, "-O", dir, "--node", c.URL+"/node-1", "--node", other.URL+"/node-1")
+	if status != ExitNo || !strings.Contains(errs, c.Digest().String()) || !strings.Contains(errs, other.Digest().String()) {
+		t.Errorf("they differ: status %d, %q", status, errs)
+	}
+}
+
+// deepStore puts the segment and its piece list into a directory as a file:// deep
+// store has them, and returns the URI.
+func (c *cluster) deepStore(t *testing.T, dir string) (uri string) {
+	t.Helper()
+	sub := filepath.Join(dir, "store", "flights", "0")
+	if err := os.MkdirAll(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sidecar, err := c.sealed.Pieces.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := segment.FileName(segmentName, c.Digest())
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(sub, name), c.bytesOf(t), 0o600),
+		os.WriteFile(filepath.Join(sub, segment.SidecarName(segmentName, c.Digest())), sidecar, 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return "file://" + filepath.Join(sub, name)
+}
+
+func TestGetFromADeepStoreInADirectory(t *testing.T) {
+	c := newCluster(t, 9<<20)
+	dir, root := t.TempDir(), t.TempDir()
+	c.sources = []api.SourceView{{URL: c.deepStore(t, root)}}
+	get := []string{"segments", "get", "flights", segmentName, "-O", dir}
+
+	if status, _, errs := c.shoal(t, get...); status != ExitFailed || !strings.Contains(errs, "--deepstore-root") {
+		t.Errorf("without the root: status %d, %q", status, errs)
+	}
+	if status, _, errs := c.shoal(t, append(get, "--deepstore-root", t.TempDir())...); status != ExitFailed || !strings.Contains(errs, "--deepstore-root") {
+		t.Errorf("below another root: status %d, %q", status, errs)
+	}
+	absent := filepath.Join(root, "store", "flights", "0", "absent")
+	c.sources = append(c.sources, api.SourceView{URL: "file://" + absent + "/x.parquet"})
+	if status, _, errs := c.shoal(t, append(get, "--deepstore-root", absent)...); status != ExitUsage || !strings.Contains(errs, "no directory") {
+		t.Errorf("below a root that is not there: status %d, %q", status, errs)
+	}
+	if status, out, errs := c.shoal(t, append(get, "--deepstore-root", root)...); status != ExitOK {
+		t.Fatalf("status %d, %q, %q", status, out, errs)
+	}
+	onlyFile(t, dir, segment.FileName(segmentName, c.Digest()))
+}
+
+// A link that the controller hands out is to an object that knows neither our
+// ETag nor our routes; and it is as good as a password.
+func TestGetByALink(t *testing.T) {
+	c := newCluster(t, 9<<20)
+	root := t.TempDir()
+	file := strings.TrimPrefix(c.deepStore(t, root), "file://")
+	expired := false
+	objects := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if expired || r.URL.Query().Get("signature") != "secret" || r.Header.Get("If-Match") != "" || r.Header.Get("Authorization") != "" {
+			http.Error(w, "AccessDenied", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("ETag", `"d41d8cd98f00b204e9800998ecf8427e-2"`)
+		http.ServeFile(w, r, filepath.Join(filepath.Dir(file), filepath.Base(r.URL.Path)))
+	}))
+	t.Cleanup(objects.Close)
+	link := api.SourceView{
+		URL: "s3://bucket/x.parquet", Link: objects.URL + "/" + filepath.Base(file) + "?signature=secret",
+		PiecesLink: objects.URL + "/" + segment.SidecarName(segmentName, c.Digest()) + "?signature=secret",
+	}
+	node := c.segment().Sources[1]
+	get := func(dir string) []string { return []string{"segments", "get", "flights", segmentName, "-O", dir} }
+	for _, test := range []struct {
+		name    string
+		sources []api.SourceView
+	}{
+		{"alone", []api.SourceView{link}},
+		{"the piece list from a node", []api.SourceView{{URL: link.URL, Link: link.Link}, node}},
+		{"beside a node", []api.SourceView{link, node}},
+	} {
+		c.sources = test.sources
+		dir := t.TempDir()
+		if status, out, errs := c.shoal(t, get(dir)...); status != ExitOK {
+			t.Errorf("%s: status %d, %q, %q", test.name, status, out, errs)
+		}
+		onlyFile(t, dir, filepath.Base(file))
+	}
+
+	for name, source := range map[string]api.SourceView{
+		"no piece list anywhere": {URL: link.URL, Link: link.Link},
+		"nobody is there":        {URL: link.URL, Link: "http://127.0.0.1:1/x?signature=secret", PiecesLink: "http://127.0.0.1:1/y?signature=secret"},
+	} {
+		c.sources = []api.SourceView{source}
+		status, _, errs := c.shoal(t, get(t.TempDir())...)
+		if status != ExitFailed || !strings.Contains(errs, link.URL) || strings.Contains(errs, "secret") {
+			t.Errorf("%s: status %d, %q", name, status, errs)
+		}
+	}
+	expired, c.sources = true, []api.SourceView{link}
+	if status, _, errs := c.shoal(t, get(t.TempDir())...); status != ExitFailed || !strings.Contains(errs, "403") || strings.Contains(errs, "secret") {
+		t.Errorf("expired: status %d, %q", status, errs)
+	}
 }
 
 func TestGetSaysWhatIsWrong(t *testing.T) {

@@ -42,6 +42,7 @@ func (n *Node) openCache() (err error) {
 	n.keeper = snapshots.NewKeeper(snapshots.Shared{
 		Logger: n.root, Logs: logs, Metrics: snapshots.NewMetrics(n.reg), Sends: n.transfers,
 		Zone: n.cfg.Zone, Client: chunks, Reserve: n.store.Reserve, Standing: n.leaderSeen,
+		SendRate: n.sendRate, FetchRate: n.fetchRate,
 	}, n.follower.Log(), n.follower.Snapshots(), func() int64 { return n.follower.Image().Next() })
 	n.reg.MustRegister(snapshots.Collector(func() *snapshots.Keeper { return n.keeper }))
 	n.image = n.follower.Image()

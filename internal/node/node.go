@@ -13,6 +13,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,7 +69,17 @@ type Config struct {
 	AllowBeyondLoopback bool
 	// ReserveBytes is how much of the disk downloads leave free; 0: 512 MiB.
 	ReserveBytes int64
+	// SendsMax is how many segments are sent at a time; 0: 32.
+	SendsMax int
+	// SendRate, FetchRate and DeepStoreFetchRate are the most bytes a second that
+	// are sent, downloaded from other nodes, and downloaded from deep stores; 0: no
+	// limit.
+	SendRate, FetchRate, DeepStoreFetchRate int64
 }
+
+// rateMin is the least that a rate may be: with less, those who share it would
+// take one another for dead.
+const rateMin = 64 << 10
 
 // Validate returns every fault of the configuration.
 func (c Config) Validate() error {
@@ -86,6 +97,17 @@ func (c Config) Validate() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		faults.Addf("listen", c.Listen, "not host:port")
+	}
+	for _, rate := range []struct {
+		field string
+		value int64
+	}{{"sendRate", c.SendRate}, {"fetchRate", c.FetchRate}, {"deepstoreFetchRate", c.DeepStoreFetchRate}} {
+		if rate.value != 0 && rate.value < rateMin {
+			faults.Addf(rate.field, config.Bytes(rate.value), "at least 64KiB a second, or 0 for no limit")
+		}
+	}
+	if c.SendsMax < 0 {
+		faults.Addf("sendsMax", c.SendsMax, "at least 1")
 	}
 	if c.Advertise != "" && !isBaseURL(c.Advertise) {
 		faults.Addf("advertise", c.Advertise, "not an http URL without a path")
@@ -120,6 +142,8 @@ type Node struct {
 	deep       *deepstore.Opener
 	downloader *peerdl.Downloader
 	sends      *peerdl.Limiter
+	sendRate   *peerdl.Rate // of segments and snapshots together
+	fetchRate  *peerdl.Rate // as well
 	transfers  *peerdl.Metrics
 	protocol   *commithttp.Client
 	control    *api.Client // everything that is said to the leader, but
@@ -155,9 +179,6 @@ func (n *Node) component(name string) zerolog.Logger {
 
 // now is the monotonic time that the machines see.
 func (n *Node) now() time.Duration { return time.Since(n.start) }
-
-// sendsMax bounds the segments that are sent at a time.
-const sendsMax = 32
 
 // Open takes the data directory and the address, opens the store and the cache
 // of the metadata log. Nothing is served before Run.
@@ -231,8 +252,11 @@ func (n *Node) wire() {
 	n.streams = stream.NewOpener(n.cfg.StreamRoot)
 	n.deep = deepstore.NewOpener(n.cfg.DeepStoreRoots)
 	n.transfers = peerdl.NewMetrics(n.reg)
-	n.downloader = peerdl.NewDownloader(peerdl.Config{Log: n.log, Metrics: n.transfers})
-	n.sends = peerdl.NewLimiter(sendsMax)
+	n.sendRate, n.fetchRate = peerdl.NewRate(n.cfg.SendRate), peerdl.NewRate(n.cfg.FetchRate)
+	n.downloader = peerdl.NewDownloader(peerdl.Config{
+		Log: n.log, Metrics: n.transfers, PeerRate: n.fetchRate, DeepStoreRate: peerdl.NewRate(n.cfg.DeepStoreFetchRate),
+	})
+	n.sends = peerdl.NewLimiter(cmp.Or(n.cfg.SendsMax, 32))
 	n.protocol = commithttp.NewClient(n.cfg.Controllers, n.cfg.ClusterToken)
 	n.control = api.NewClient(n.client(0), n.cfg.Controllers...)
 	n.pulse = api.NewClient(n.client(heartbeatTimeout), n.cfg.Controllers...)

@@ -126,7 +126,7 @@ func (n *Node) held(table, name string) (*meta.Segment, segment.Held, error) {
 func (n *Node) options(s *meta.Segment) peerdl.Options {
 	return peerdl.Options{
 		SHA256: s.SHA256, ModTime: time.UnixMilli(s.Times.Committed), ContentType: "application/vnd.apache.parquet",
-		Limiter: n.sends, Metrics: n.transfers,
+		Limiter: n.sends, Rate: n.sendRate, Metrics: n.transfers,
 	}
 }
 

@@ -106,7 +106,7 @@ func (n *Node) sources(im *meta.Image, s *meta.Segment) []peerdl.Source {
 				n.log.Warn().Err(err).Str("segment", s.Name).Msg("deep-store copy cannot be used as a source")
 				continue
 			}
-			p.Name, p.Fetcher, p.Zone = src.URI, object, n.cfg.Zone
+			p.Name, p.Fetcher, p.Zone, p.DeepStore = src.URI, object, n.cfg.Zone, true
 		}
 		if policy != meta.BothAtOnce && isSecond(policy, src) {
 			p.Rank = 1

@@ -25,10 +25,13 @@ type Shared struct {
 	Client   *httpx.Client    // for chunks; nil: one without a token
 	Reserve  func(bytes int64) (release func(), err error)
 	Standing func() (st metalog.Standing, down bool) // as ServerConfig's
+	// SendRate and FetchRate are budgets that others may share; nil: no limit.
+	SendRate, FetchRate *peerdl.Rate
 }
 
 // sendsMax bounds the snapshots that are sent at a time. They have slots of their own: a
-// node that waits for one does no work, and a segment more or less does no harm.
+// node that waits for one does no work, and a segment more or less does no harm. A reader
+// that drips gives its slot to whoever is refused one (peerdl.Limiter).
 const sendsMax = 16
 
 // Keeper keeps the snapshots of one log: it makes them where the log asks for them, lets
@@ -55,14 +58,14 @@ func NewKeeper(s Shared, log *metalog.Log, snaps *metalog.Snapshots, applied fun
 			Logger: s.Logger, Metrics: s.Logs, Applied: applied,
 		}),
 		server: NewServer(ServerConfig{
-			Snapshots: snaps, Standing: s.Standing, Limiter: peerdl.NewLimiter(sendsMax), Metrics: s.Sends, Logger: s.Logger,
+			Snapshots: snaps, Standing: s.Standing, Limiter: peerdl.NewLimiter(sendsMax), Rate: s.SendRate, Metrics: s.Sends, Logger: s.Logger,
 			Use: func(id metalog.SnapshotID) bool {
 				_, ok := snaps.Use(id, now())
 				return ok
 			},
 		}),
 		fetcher: NewFetcher(FetcherConfig{
-			Snapshots: snaps, Downloader: peerdl.NewDownloader(peerdl.Config{Log: s.Logger, Metrics: s.Sends}),
+			Snapshots: snaps, Downloader: peerdl.NewDownloader(peerdl.Config{Log: s.Logger, Metrics: s.Sends, PeerRate: s.FetchRate}),
 			Logger: s.Logger, Client: s.Client, Zone: s.Zone, Reserve: s.Reserve, Metrics: s.Metrics,
 		}),
 	}

@@ -43,6 +43,7 @@ type ServerConfig struct {
 	Use func(id metalog.SnapshotID) bool
 	// Limiter caps the sends at a time; nil: no cap.
 	Limiter *peerdl.Limiter
+	Rate    *peerdl.Rate    // budget of what is sent; nil: no limit
 	Metrics *peerdl.Metrics // nil: none
 	Logger  zerolog.Logger
 
@@ -128,7 +129,7 @@ func (s *Server) sendPieces(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) options() peerdl.Options {
-	return peerdl.Options{ContentType: ContentType, Limiter: s.cfg.Limiter, Metrics: s.cfg.Metrics}
+	return peerdl.Options{ContentType: ContentType, Limiter: s.cfg.Limiter, Rate: s.cfg.Rate, Metrics: s.cfg.Metrics}
 }
 
 // ContentType is that of a snapshot's bytes.

@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
 	"github.com/shoalstore/shoal/internal/httpx"
@@ -305,6 +310,56 @@ func TestChunksMakeUpTheFile(t *testing.T) {
 		}
 		if !bytes.Equal(got, data) {
 			t.Fatalf("%d bytes that are not the file", len(got))
+		}
+	})
+}
+
+// dripping is a connection to a reader that takes 10 KiB a second.
+type dripping struct {
+	*httptest.ResponseRecorder
+	took int64
+}
+
+func (d *dripping) ReadFrom(src io.Reader) (int64, error) {
+	n, err := io.Copy(io.Discard, src)
+	time.Sleep(time.Duration(n) * time.Second / (10 << 10))
+	d.took += n
+	return n, err
+}
+
+// The only slot is taken by a reader that drips: whoever asks again and again gets
+// it all the same, and the other one does not have to be waited out.
+func TestAReaderThatDripsGivesItsSlotToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		snaps := open(t, vfs.NewMem())
+		ref := write(t, snaps, imageOf(t, 3, big))
+		s := NewServer(ServerConfig{
+			Snapshots: snaps, Limiter: peerdl.NewLimiter(1), Logger: zerolog.Nop(),
+			Standing: func() (metalog.Standing, bool) {
+				return metalog.Standing{Cluster: testCluster, Epoch: 1, URL: leaderURL}, false
+			},
+		})
+		ask := func(w http.ResponseWriter) {
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+"/"+ref.SnapshotID.String(), nil))
+		}
+		slow := &dripping{ResponseRecorder: httptest.NewRecorder()}
+		var all sync.WaitGroup
+		all.Go(func() { ask(slow) })
+		synctest.Wait()
+		began := time.Now()
+		for refused := 0; ; refused++ {
+			w := httptest.NewRecorder()
+			if ask(w); w.Code == http.StatusOK {
+				if waited := time.Since(began); refused == 0 || waited > 3*time.Minute {
+					t.Errorf("served after %s and %d refusals", waited, refused)
+				}
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		all.Wait()
+		if slow.took == 0 || slow.took >= ref.SizeBytes {
+			t.Errorf("the slow one took %d bytes of %d", slow.took, ref.SizeBytes)
 		}
 	})
 }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package peerdl
+
+type lossJob struct{}
+
+func (j *lossJob) run() {}
