@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/cmdline"
 	"github.com/shoalstore/shoal/internal/node"
 )
@@ -31,6 +32,7 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 	err := cmdline.Parse("shoal-node", "", &s, []string{
 		"--controllers=http://a:1,http://b:2", "--data=d", "--id=n", "--zone=z", "--listen=:1", "--advertise=http://c:3",
 		"--stream-root=s", "--deepstore-root=x", "--allow-beyond-loopback",
+		"--s3-endpoint=http://s3:1", "--s3-region=r", "--s3-path-style=never",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +41,7 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 	want := node.Config{
 		Controllers: []string{"http://a:1", "http://b:2"}, Data: "d", ID: "n", Zone: "z", Listen: ":1", Advertise: "http://c:3",
 		StreamRoot: "s", DeepStoreRoots: []string{"x"}, AllowBeyondLoopback: true,
+		S3: deepstore.S3Config{Endpoint: "http://s3:1", Region: "r", PathStyle: deepstore.PathNever},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)

@@ -69,13 +69,14 @@ func (p *Proxy) request(ctx context.Context, r *http.Request, body io.ReadCloser
 
 // keep remembers a request for Repeat.
 func (p *Proxy) keep(r *http.Request, data []byte) {
-	again := func() (int, error) {
+	again := func() int {
 		answer, err := p.client.RoundTrip(p.request(context.Background(), r, io.NopCloser(bytes.NewReader(data))))
 		if err != nil {
-			return 0, err
+			return 0
 		}
+		defer answer.Body.Close()
 		io.Copy(io.Discard, answer.Body)
-		return answer.StatusCode, answer.Body.Close()
+		return answer.StatusCode
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
