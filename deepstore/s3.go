@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -98,9 +99,14 @@ func (s *s3Store) missing(ctx context.Context, op, key string, err error) error 
 	case err == nil, faultOf(err) == faultRefused: // to ask for buckets may be forbidden
 		return wrapped
 	case faultOf(err) == faultMissing:
-		return &S3Error{Op: op, URI: s.uri(key), Code: "NoSuchBucket", Status: 404, Message: "there is no such bucket", Do: s.advice("NoSuchBucket", 404, nil), cause: err}
+		return s.noBucket(op, s.uri(key), err)
 	}
 	return s.wrap(op, s.uri(key), err)
+}
+
+// noBucket is what a HEAD without a body means that finds no bucket.
+func (s *s3Store) noBucket(op, uri string, err error) error {
+	return &S3Error{Op: op, URI: uri, Code: "NoSuchBucket", Status: http.StatusNotFound, Message: "there is no such bucket", Do: s.advice("NoSuchBucket", http.StatusNotFound, nil), cause: err}
 }
 
 func (s *s3Store) Verify(ctx context.Context, key string, size int64, digest segment.Digest) error {

@@ -83,6 +83,11 @@ func sumShown(parts []s3Part) string {
 	if len(parts) == 1 {
 		return base64Of(parts[0].sha256)
 	}
+	return sumOfParts(parts)
+}
+
+// sumOfParts is the same of one that went up in parts, if only in one.
+func sumOfParts(parts []s3Part) string {
 	of := sha256.New()
 	for _, p := range parts {
 		of.Write(p.sha256[:])
