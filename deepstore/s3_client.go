@@ -30,7 +30,7 @@ type S3Config struct {
 	// AWS.
 	PathStyle string
 	// Credentials are for tests; nil: the default chain.
-	Credentials aws.CredentialsProvider
+	Credentials aws.CredentialsProvider `json:"-"`
 }
 
 // The values of S3Config.PathStyle.

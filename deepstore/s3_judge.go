@@ -64,12 +64,13 @@ func (r *S3Report) judgeBasics(steps map[string]S3Step) {
 		r.Problems = append(r.Problems, said(put.err, inTheReport))
 		return
 	case bucket.err != nil:
-		r.Notes = append(r.Notes, said(bucket.err, "allow s3:ListBucket: without it an object that is missing cannot be told from one that is forbidden"))
+		r.Notes = append(r.Notes, said(bucket.err, "allow s3:ListBucket"))
 	case put.err != nil:
 		r.Problems = append(r.Problems, said(put.err, inTheReport))
 	}
 	for _, need := range []struct{ step, without string }{
 		{"head", "uploads cannot be verified"},
+		{"miss what is not there", "nothing is uploaded, as it cannot be seen that it is missing; s3:ListBucket is the right to"},
 		{"get a range", "segments cannot be fetched from it"},
 		{"list", "objects that nobody knows of cannot be found"},
 		{"delete", "retention cannot remove objects"},

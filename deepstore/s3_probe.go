@@ -123,6 +123,7 @@ var s3Steps = []struct {
 	{"bucket", "", (*s3Probe).bucket},
 	{"put", "", (*s3Probe).put}, // a HEAD may be forbidden
 	{"head", "put", (*s3Probe).tryHead},
+	{"miss what is not there", "put", (*s3Probe).miss},
 	{"get a range", "put", (*s3Probe).getRange},
 	{"list", "put", (*s3Probe).list},
 	{"refuse a wrong checksum", "put", (*s3Probe).wrongChecksum},
@@ -226,6 +227,17 @@ func (p *s3Probe) tryHead(ctx context.Context) error {
 		return fmt.Errorf("an object of %d bytes is said to have %d", len(probeData), n)
 	}
 	return nil
+}
+
+func (p *s3Probe) miss(ctx context.Context) error {
+	_, err := p.head(ctx, p.name+"-none")
+	switch {
+	case err == nil:
+		return errors.New("an object that nobody has put is there")
+	case faultOf(err) == faultMissing:
+		return nil
+	}
+	return err
 }
 
 func (p *s3Probe) getRange(ctx context.Context) error {

@@ -67,6 +67,7 @@ func TestProbeNamesWhatIsWrong(t *testing.T) {
 		notes    []string
 	}{
 		{"nothing may be done", "", s3test.Fault{Status: 403, Code: "AccessDenied"}, []string{"AccessDenied"}, nil},
+		{"no rights to miss", "", s3test.Fault{}, []string{"nothing is uploaded"}, nil},
 		{"no HEAD of the bucket", "HeadBucket", s3test.Fault{Status: 403}, nil, []string{"403"}},
 		{"no lists", "ListObjectsV2", s3test.Fault{Status: 403, Code: "AccessDenied"}, []string{"objects that nobody knows of"}, nil},
 		{"no ranges", "GetObject", s3test.Fault{Unranged: true}, []string{"segments cannot be fetched"}, nil},
@@ -81,7 +82,16 @@ func TestProbeNamesWhatIsWrong(t *testing.T) {
 			if test.op != "" {
 				ops = []string{test.op}
 			}
-			r.proxy.Fail(-1, test.f, ops...)
+			if test.name == "no rights to miss" {
+				r.proxy.Choose(func(q s3test.Request) *s3test.Fault {
+					if q.Op == "HeadObject" && strings.HasSuffix(q.Key, "-none") {
+						return &s3test.Fault{Status: 403}
+					}
+					return nil
+				})
+			} else {
+				r.proxy.Fail(-1, test.f, ops...)
+			}
 			report := r.probe()
 			if !report.Reachable() {
 				t.Error("nobody was reached")

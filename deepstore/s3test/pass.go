@@ -26,6 +26,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the server is away: to the client the connection breaks
 	}
 	defer answer.Body.Close()
+	if !held(r.Context(), f.HoldAnswer) {
+		panic(http.ErrAbortHandler)
+	}
 	if f.Status != 0 || f.Cut {
 		io.Copy(io.Discard, answer.Body)
 		f.refuse(w, r)

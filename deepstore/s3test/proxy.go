@@ -26,6 +26,8 @@ type Request struct {
 type Fault struct {
 	// Hold keeps the request until it is closed, or the client has gone.
 	Hold <-chan struct{}
+	// HoldAnswer keeps the answer, once the server has acted, in the same way.
+	HoldAnswer <-chan struct{}
 	// Latency is waited for before the request goes on.
 	Latency time.Duration
 	// Status is answered instead of the server's answer. Without After the server
@@ -222,14 +224,23 @@ func (p *Proxy) take(r *http.Request) Fault {
 	return Fault{}
 }
 
+// held returns false if the client goes away before the hold ends.
+func held(ctx context.Context, hold <-chan struct{}) bool {
+	if hold == nil {
+		return true
+	}
+	select {
+	case <-hold:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // wait returns false if the client goes away first.
 func (f Fault) wait(ctx context.Context) bool {
-	if f.Hold != nil {
-		select {
-		case <-f.Hold:
-		case <-ctx.Done():
-			return false
-		}
+	if !held(ctx, f.Hold) {
+		return false
 	}
 	if f.Latency == 0 {
 		return true
