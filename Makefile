@@ -8,10 +8,10 @@ BIN   := bin
 # Packages with goroutines: what the race detector looks at.
 RACE := ./commit/commithttp ./deepstore/... ./internal/... ./meta/... ./metalog/... ./peerdl/... ./segment/... ./stream/... ./zkmeta/...
 
-.PHONY: help run build image test race chaos scale snapshot-scale sim mutants vet fmt bench fuzz clean deps
+.PHONY: help run build image s3gateway test race chaos scale snapshot-scale sim mutants vet fmt bench fuzz clean deps
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
 
 build: ## the three binaries, into bin/
 	$(GO) build -o $(BIN)/shoal ./cmd/shoal
@@ -47,9 +47,13 @@ sim: ## the simulator on SEEDS (1000) seeds from FIRST (1) on, and what they exe
 mutants: ## the bugs planted to prove the simulator's checks, each caught or not
 	$(GO) run ./internal/sim/mutants
 
+s3gateway: ## an S3 server on loopback for a local cluster, into bin/ (a module of its own)
+	cd internal/s3gateway && $(GO) build -o ../../$(BIN)/s3gateway .
+
 vet: ## go vet and gofmt
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "gofmt would change: $$files" >&2; exit 1; }
 	$(GO) vet ./...
+	cd internal/s3gateway && $(GO) vet ./...
 
 fmt: ## gofmt -w
 	gofmt -w .

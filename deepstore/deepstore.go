@@ -1,13 +1,16 @@
 // Package deepstore keeps durable copies of sealed segments behind the nodes: in
-// a directory (file://) and later in S3, in one layout of content-addressed keys.
+// a directory (file://) or in S3 (s3://), in one layout of content-addressed keys.
 //
 // It owns the keys (layout.go), the contract of a store (Store, here), its
-// implementations (dir.go; S3 has its own issue), and the order in which a
-// segment's two objects are written and removed (segment.go). It knows nothing
-// of records and of when to upload: the node does, and the leader counts a copy
-// once it has verified it. Start reading here, then segment.go.
+// implementations (dir.go; s3.go and what is beside it), which of them a process
+// may open (open.go), the order in which a segment's two objects are written and
+// removed (segment.go), and what an S3 endpoint can do (s3_probe.go, s3_judge.go).
+// It knows nothing of records and of when to upload: the node does, and the leader
+// counts a copy once it has verified it. A call tries again for a second or so; the
+// patience for an outage is the caller's. Start reading here, then segment.go.
 //
-// Every implementation passes the one behaviour suite in deepstoretest.
+// Every implementation passes the one behaviour suite in deepstoretest; s3test runs
+// a real S3 server, and fails as S3 does.
 package deepstore
 
 import (
@@ -85,8 +88,12 @@ type Store interface {
 	// Verify is what a copy must pass to be counted. It returns nil only if the
 	// store vouches, by a checksum over the stored bytes, that the object has
 	// this size and digest; else ErrNotFound or ErrDifferent. What that costs
-	// differs: a directory, which keeps no checksums, is read and hashed; S3
-	// answers from the checksum that it verified when the object was put.
+	// differs. A directory, which keeps no checksums, is read and hashed. S3 is
+	// asked by a HEAD: it shows the SHA-256 that it verified when the object was
+	// put, and the object's metadata says which SHA-256 the bytes with this digest
+	// have. So an object that was replaced is found, and one whose bytes rot inside
+	// S3 is not: to find those is S3's business, and readers verify each piece. An
+	// object that S3 does not vouch for so is read and hashed, too.
 	Verify(ctx context.Context, key string, size int64, digest segment.Digest) error
 	// Open reads n bytes from off on; n < 0 means to the end. A range that leaves
 	// the object is an error. The bytes are not verified. The caller closes it.

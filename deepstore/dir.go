@@ -21,10 +21,7 @@ import (
 // renamed from there. One that was killed stays there under a name that tells
 // the object, and is swept when it is a day old; a younger one may be another
 // process's that is still being written.
-const (
-	uploadsDir    = ".uploads"
-	uploadsMaxAge = 24 * time.Hour
-)
+const uploadsDir = ".uploads"
 
 // dirStore keeps objects as files. Several processes may use one directory.
 type dirStore struct {
@@ -37,36 +34,50 @@ type dirStore struct {
 // fsys. Uri is what it calls itself.
 func NewDir(fsys vfs.FS, prefix, uri string) (Store, error) {
 	d := &dirStore{fs: fsys, prefix: path.Clean(prefix), uri: strings.TrimSuffix(uri, "/")}
-	if err := d.sweep(); err != nil {
-		return nil, fmt.Errorf("deepstore: %s: %w", uri, err)
+	if _, err := d.Sweep(context.Background(), SweepAge); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
 
-func (d *dirStore) sweep() error {
+// Sweep removes the files of uploads.
+func (d *dirStore) Sweep(ctx context.Context, age time.Duration) (swept int, err error) {
+	if swept, err = d.sweep(ctx, age); err != nil {
+		err = fmt.Errorf("deepstore: %s: %w", d.uri, err)
+	}
+	return swept, err
+}
+
+func (d *dirStore) sweep(ctx context.Context, age time.Duration) (swept int, err error) {
 	uploads := path.Join(d.prefix, uploadsDir)
 	if err := d.fs.MkdirAll(uploads, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	entries, err := d.fs.ReadDir(uploads)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, e := range entries {
+		if ctx.Err() != nil {
+			return swept, context.Cause(ctx)
+		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // its upload has just ended
 		}
 		if err != nil {
-			return err
+			return swept, err
 		}
-		if time.Since(info.ModTime()) > uploadsMaxAge {
-			if err := d.fs.Remove(path.Join(uploads, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+		if time.Since(info.ModTime()) <= age {
+			continue
 		}
+		err = d.fs.Remove(path.Join(uploads, e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return swept, err
+		}
+		swept++
 	}
-	return nil
+	return swept, nil
 }
 
 func (d *dirStore) String() string { return d.uri }

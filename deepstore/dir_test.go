@@ -30,7 +30,7 @@ func TestDirOnTheOperatingSystem(t *testing.T) {
 			root := t.TempDir()
 			uri, err := deepstore.FileURI(filepath.Join(root, "deep", "store"))
 			must(t, err)
-			s, err := deepstore.Open(uri, []string{t.TempDir(), root})
+			s, err := deepstore.Open(uri, []string{t.TempDir(), root}, deepstore.S3Config{})
 			must(t, err)
 			roots[s] = filepath.Join(root, "deep", "store")
 			return s
@@ -151,7 +151,7 @@ func TestOpen(t *testing.T) {
 		want error // nil: any error
 		says string
 	}{
-		{"s3://bucket/prefix", deepstore.ErrNoS3, "s3://bucket/prefix"},
+		{"s3://bucket/prefix", deepstore.ErrNotAllowed, "s3://bucket/prefix"},
 		{"file://" + filepath.Dir(root), deepstore.ErrNotAllowed, root},
 		{"file://" + root + "2", deepstore.ErrNotAllowed, root},
 		{"file://" + root + "/../x", nil, ".."},
@@ -164,7 +164,7 @@ func TestOpen(t *testing.T) {
 		{"", nil, "file:///dir"},
 		{"://", nil, ""},
 	} {
-		_, err := deepstore.Open(test.uri, []string{root})
+		_, err := deepstore.Open(test.uri, []string{root}, deepstore.S3Config{})
 		if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("Open(%q): %v, want %v that says %q", test.uri, err, test.want, test.says)
 		}
@@ -172,13 +172,13 @@ func TestOpen(t *testing.T) {
 			t.Errorf("CheckURI(%q) finds no fault", test.uri)
 		}
 	}
-	_, err := deepstore.Open("file:///x", nil)
+	_, err := deepstore.Open("file:///x", nil, deepstore.S3Config{})
 	if !errors.Is(err, deepstore.ErrNotAllowed) {
 		t.Errorf("Open without roots: %v", err)
 	}
 	for _, uri := range []string{"file://" + root, "file://" + root + "/a/b/"} {
 		must(t, deepstore.CheckURI(uri, []string{root}))
-		s, err := deepstore.Open(uri, []string{root})
+		s, err := deepstore.Open(uri, []string{root}, deepstore.S3Config{})
 		must(t, err)
 		if s.String() != strings.TrimSuffix(uri, "/") {
 			t.Errorf("store of %s calls itself %s", uri, s)
@@ -191,7 +191,7 @@ func TestOpen(t *testing.T) {
 func TestOpenDoesNotFollowLinksOut(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	must(t, os.Symlink(outside, filepath.Join(root, "link")))
-	if _, err := deepstore.Open("file://"+root+"/link", []string{root}); err == nil {
+	if _, err := deepstore.Open("file://"+root+"/link", []string{root}, deepstore.S3Config{}); err == nil {
 		t.Error("opened a store behind a link that leaves the root")
 	}
 	if entries, _ := os.ReadDir(outside); len(entries) != 0 {

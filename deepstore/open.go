@@ -8,40 +8,20 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/shoalstore/shoal/internal/vfs"
+	"github.com/shoalstore/shoal/internal/config"
 )
 
-// ErrNoS3 says that a URI wants S3.
-var ErrNoS3 = errors.New("deepstore: this build has no S3 yet; use file:///dir")
-
-// ErrNotAllowed says that a URI leaves the directories that the process's own
-// configuration allows. A table's configuration comes over the network and must
-// not choose where a process writes.
+// ErrNotAllowed says that a URI leaves the directories and buckets that the
+// process's own configuration allows. A table's configuration comes over the
+// network and must not choose where a process writes.
 var ErrNotAllowed = errors.New("deepstore: not below an allowed root")
 
-// Open opens the store of a URI: file:///dir, where dir is one of roots or below
-// one. The roots are directories of the process's own configuration and are made
-// if they are not there; symbolic links do not lead out of them.
-func Open(uri string, roots []string) (Store, error) {
-	dir, err := checkURI(uri)
-	if err != nil {
-		return nil, err
-	}
-	for _, root := range roots {
-		prefix, ok, err := below(root, dir)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		fsys, err := vfs.OS(root)
-		if err != nil {
-			return nil, fmt.Errorf("deepstore: %s: %w", uri, err)
-		}
-		return NewDir(fsys, prefix, uri)
-	}
-	return nil, notAllowed(uri, roots)
+// Open opens the store of a URI: file:///dir or s3://bucket/prefix, which is one of
+// the roots or below one. Roots are directories and s3:// URIs of the process's own
+// configuration. A directory is made if it is not there, and symbolic links do not
+// lead out of it; S3 is not asked yet.
+func Open(uri string, roots []string, s3 S3Config) (Store, error) {
+	return NewOpener(roots, s3).Store(uri)
 }
 
 // notAllowed says what is, and which setting that is.
@@ -55,27 +35,91 @@ func notAllowed(uri string, roots []string) error {
 // CheckURI reports whether Open could open the URI, as far as that can be told
 // without touching anything: to validate a table's configuration.
 func CheckURI(uri string, roots []string) error {
-	dir, err := checkURI(uri)
-	if err != nil {
-		return err
-	}
-	for _, root := range roots {
-		if _, ok, err := below(root, dir); err != nil || ok {
-			return err
-		}
-	}
-	return notAllowed(uri, roots)
+	_, err := place(uri, roots)
+	return err
 }
 
-// checkURI returns the directory of a file:// URI.
-func checkURI(uri string) (dir string, err error) {
+// Validate adds what is wrong with a process's settings of deep stores, as far as
+// that can be told without touching anything.
+func Validate(roots []string, s3 S3Config, faults *config.Faults) {
+	for _, root := range roots {
+		if err := checkRoot(root); err != nil {
+			faults.Addf("deepstoreRoot", "", "%v", err)
+		}
+	}
+	if err := s3.Validate(); err != nil {
+		faults.Addf("s3", "", "%v", err)
+	}
+}
+
+func checkRoot(root string) error {
+	switch {
+	case root == "":
+		return errors.New("deepstore: a root is a directory or s3://bucket/prefix, not nothing")
+	case isS3(root):
+		_, err := parseS3(root)
+		return err
+	case strings.Contains(root, "://"):
+		return fmt.Errorf("deepstore: root %q: want a directory or s3://bucket/prefix", clip(root))
+	}
+	return nil
+}
+
+// placed is where a store is: in S3, or in a directory below a root.
+type placed struct {
+	s3           bool
+	inS3         s3Place
+	root, prefix string
+}
+
+// place finds the root that a URI is below.
+func place(uri string, roots []string) (placed, error) {
+	if isS3(uri) {
+		return placeS3(uri, roots)
+	}
+	dir, err := checkFileURI(uri)
+	if err != nil {
+		return placed{}, err
+	}
+	for _, root := range roots {
+		if isS3(root) {
+			continue
+		}
+		if prefix, ok, err := below(root, dir); err != nil || ok {
+			return placed{root: root, prefix: prefix}, err
+		}
+	}
+	return placed{}, notAllowed(uri, roots)
+}
+
+func placeS3(uri string, roots []string) (placed, error) {
+	at, err := parseS3(uri)
+	if err != nil {
+		return placed{}, err
+	}
+	for _, root := range roots {
+		if !isS3(root) {
+			continue
+		}
+		switch allowed, err := parseS3(root); {
+		case err != nil:
+			return placed{}, err
+		case at.below(allowed):
+			return placed{s3: true, inS3: at}, nil
+		}
+	}
+	return placed{}, notAllowed(uri, roots)
+}
+
+func isS3(uri string) bool { return strings.HasPrefix(uri, "s3:") }
+
+// checkFileURI returns the directory of a file:// URI.
+func checkFileURI(uri string) (dir string, err error) {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return "", fmt.Errorf("deepstore: %w", err)
 	}
 	switch {
-	case u.Scheme == "s3":
-		return "", fmt.Errorf("%w: %s", ErrNoS3, uri)
 	case u.Scheme != "file":
 		return "", fmt.Errorf("deepstore: %q: want file:///dir or s3://bucket/prefix", clip(uri))
 	case u.Host != "":

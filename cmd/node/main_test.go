@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/cmdline"
 	"github.com/shoalstore/shoal/internal/node"
 )
@@ -32,6 +33,7 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 		"--controllers=http://a:1,http://b:2", "--data=d", "--id=n", "--zone=z", "--listen=:1", "--advertise=http://c:3",
 		"--stream-root=s", "--deepstore-root=x", "--allow-beyond-loopback",
 		"--sends-max=7", "--send-rate=100MiB", "--fetch-rate=50 MB", "--deepstore-fetch-rate=1000000",
+		"--s3-endpoint=http://s3:1", "--s3-region=r", "--s3-path-style=never",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +43,7 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 		Controllers: []string{"http://a:1", "http://b:2"}, Data: "d", ID: "n", Zone: "z", Listen: ":1", Advertise: "http://c:3",
 		StreamRoot: "s", DeepStoreRoots: []string{"x"}, AllowBeyondLoopback: true,
 		SendsMax: 7, SendRate: 100 << 20, FetchRate: 50e6, DeepStoreFetchRate: 1e6,
+		S3: deepstore.S3Config{Endpoint: "http://s3:1", Region: "r", PathStyle: deepstore.PathNever},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)

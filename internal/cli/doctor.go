@@ -14,12 +14,24 @@ import (
 
 type doctorCommand struct {
 	Zookeeper cmdline.ZooKeeper `embed:"" prefix:"zookeeper-"`
+	S3        cmdline.S3        `embed:"" prefix:"s3-"`
 
-	Address string `arg:"" help:"zookeeper://host:port,host:port/root: each server is asked by itself. Other kinds of address follow." placeholder:"ADDRESS"`
+	Address string `arg:"" help:"zookeeper://host:port,host:port/root: each server is asked by itself. s3://bucket/prefix: what a deep store needs is tried, on objects that are removed again." placeholder:"ADDRESS"`
 }
 
 // Run exits with 1 if something is wrong, and with 3 if nobody is there.
 func (c doctorCommand) Run(ctx context.Context, a *app) error {
+	scheme, _, _ := strings.Cut(c.Address, ":")
+	switch scheme {
+	case "s3":
+		return c.runS3(ctx, a)
+	case "zookeeper":
+		return c.runZooKeeper(ctx, a)
+	}
+	return usageError{fmt.Errorf("%q: want zookeeper://host:port,host:port/root or s3://bucket/prefix", c.Address)}
+}
+
+func (c doctorCommand) runZooKeeper(ctx context.Context, a *app) error {
 	at, err := zkmeta.ParseAddress(c.Address)
 	if err != nil {
 		return usageError{err}

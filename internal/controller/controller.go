@@ -50,8 +50,11 @@ type Config struct {
 	ID string
 	// StreamRoot is the directory that streams of type files are below.
 	StreamRoot string
-	// DeepStoreRoots are directories that file:// deep stores may be below.
+	// DeepStoreRoots are what deep stores may be below: directories, and
+	// s3://bucket or s3://bucket/prefix.
 	DeepStoreRoots []string
+	// S3 is how those in S3 are reached.
+	S3 deepstore.S3Config
 	// NodeHosts are hosts, besides the one a node calls from, that nodes may
 	// register URLs of.
 	NodeHosts []string
@@ -76,6 +79,7 @@ func (c Config) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		faults.Addf("listen", c.Listen, "not host:port")
 	}
+	deepstore.Validate(c.DeepStoreRoots, c.S3, &faults)
 	if c.Advertise != "" {
 		if u, err := url.Parse(c.Advertise); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 			faults.Addf("advertise", c.Advertise, "not an http URL without a path")
@@ -144,7 +148,7 @@ func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
 		c.cfg.ID = c.url
 	}
 	c.streams = stream.NewOpener(cfg.StreamRoot)
-	c.deep = deepstore.NewOpener(cfg.DeepStoreRoots)
+	c.deep = deepstore.NewOpener(cfg.DeepStoreRoots, cfg.S3)
 	c.shell = newShell(log, c)
 	c.nodes = &httpx.Client{Token: cfg.ClusterToken}
 	c.logs = metalog.NewMetrics(c.reg)

@@ -589,7 +589,7 @@ func TestRetentionDeletesFromARealStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{log: zerolog.Nop(), deep: deepstore.NewOpener([]string{dir})}
+	c := &Controller{log: zerolog.Nop(), deep: deepstore.NewOpener([]string{dir}, deepstore.S3Config{})}
 	store, err := c.deep.Store(storeURI)
 	if err != nil {
 		t.Fatal(err)
@@ -664,7 +664,7 @@ func TestDeletionThatFailsSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{log: zerolog.Nop(), deep: deepstore.NewOpener([]string{dir})}
+	c := &Controller{log: zerolog.Nop(), deep: deepstore.NewOpener([]string{dir}, deepstore.S3Config{})}
 	key, err := deepstore.DataKey("t__0__0__20260101T000000Z", metatest.DigestOf("x"))
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ var rows = [][]string{
 // row but may import x.
 var beside = map[string]string{
 	"deepstore/deepstoretest": "deepstore",
+	"deepstore/s3test":        "deepstore",
 	"meta/metatest":           "meta",
 	"metalog/devicetest":      "metalog",
 	"zkmeta/zktest":           "zkmeta",

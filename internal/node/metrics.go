@@ -10,6 +10,7 @@ import (
 // metrics are what a node counts.
 type metrics struct {
 	seal, commit, rollOverPause prometheus.Histogram
+	swept                       prometheus.Counter
 }
 
 var (
@@ -35,8 +36,11 @@ func newMetrics(reg *prometheus.Registry, n *Node) *metrics {
 			Name: "shoal_node_roll_over_pause_seconds", Help: "How long reading waited for room while the segment changed.",
 			Buckets: append([]float64{0.0001}, prometheus.ExponentialBuckets(0.001, 2, 14)...),
 		}),
+		swept: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "shoal_node_deep_store_uploads_swept_total", Help: "Uploads to deep stores that were begun more than a day before, never ended, and were removed.",
+		}),
 	}
-	reg.MustRegister(m.seal, m.commit, m.rollOverPause,
+	reg.MustRegister(m.seal, m.commit, m.rollOverPause, m.swept,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{n})
 	return m
 }

@@ -60,8 +60,11 @@ type Config struct {
 	Advertise string
 	// StreamRoot is the directory that streams of type files are below.
 	StreamRoot string
-	// DeepStoreRoots are directories that file:// deep stores may be below.
+	// DeepStoreRoots are what deep stores may be below: directories, and
+	// s3://bucket or s3://bucket/prefix.
 	DeepStoreRoots []string
+	// S3 is how those in S3 are reached.
+	S3 deepstore.S3Config
 	// ClusterToken, if set, is required of everything that changes state, and
 	// sent to the controllers.
 	ClusterToken string
@@ -109,6 +112,7 @@ func (c Config) Validate() error {
 	if c.SendsMax < 0 {
 		faults.Addf("sendsMax", c.SendsMax, "at least 1")
 	}
+	deepstore.Validate(c.DeepStoreRoots, c.S3, &faults)
 	if c.Advertise != "" && !isBaseURL(c.Advertise) {
 		faults.Addf("advertise", c.Advertise, "not an http URL without a path")
 	}
@@ -250,7 +254,7 @@ func (n *Node) openStore() (err error) {
 // wire makes the parts that do no I/O by being made.
 func (n *Node) wire() {
 	n.streams = stream.NewOpener(n.cfg.StreamRoot)
-	n.deep = deepstore.NewOpener(n.cfg.DeepStoreRoots)
+	n.deep = deepstore.NewOpener(n.cfg.DeepStoreRoots, n.cfg.S3)
 	n.transfers = peerdl.NewMetrics(n.reg)
 	n.sendRate, n.fetchRate = peerdl.NewRate(n.cfg.SendRate), peerdl.NewRate(n.cfg.FetchRate)
 	n.downloader = peerdl.NewDownloader(peerdl.Config{
@@ -286,6 +290,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.follower.Run,
 		func(ctx context.Context) error { n.keeper.Run(ctx); return nil },
 		n.beat,
+		n.sweepUploads,
 		func(ctx context.Context) error { n.copies.run(ctx); return nil },
 		func(ctx context.Context) error { n.partitions.run(ctx); return nil },
 	} {
