@@ -178,7 +178,7 @@ func (p *survey) partition(part *meta.Partition) {
 // DRAINING does until the segment ends.
 func (p *survey) idle(s *meta.Segment) string {
 	switch {
-	case s == nil:
+	case s == nil: // no batch makes that so
 		return "it has no segment that is IN_PROGRESS"
 	case len(s.Replicas) == 0:
 		return "its segment has no replica"
