@@ -189,7 +189,11 @@ func (m *Manager) surveyed(now time.Duration, im *meta.Image, ev Surveyed) {
 			delete(m.works, k)
 		}
 	}
-	for k := range found {
+	for _, s := range ev.Findings.Awaiting { // riskiest first: there may not be room for all
+		k := s.SegmentKey()
+		if !found[k] {
+			break
+		}
 		m.look(now, im, k)
 		if w := m.works[k]; w != nil && ev.AtOnce && w.node == "" {
 			w.due = now

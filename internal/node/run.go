@@ -103,6 +103,7 @@ func (r *run) seal(end int64) {
 func (r *run) upload(info segment.Info) {
 	r.effect(r.ctx, func(ctx context.Context) commit.ReplicaEvent {
 		uri, err := r.c.n.uploadSegment(ctx, r.seg, r.cfg, info.Digest)
+		r.c.n.metrics.uploadedBytes(info.SizeBytes, err)
 		if err != nil {
 			r.c.log.Warn().Err(err).Str("segment", r.seg.Name).Msg("upload before the commit failed, it is done behind")
 		}
