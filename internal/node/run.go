@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -116,7 +117,11 @@ func (r *run) download(a commit.Download) {
 	r.stopLoad = cancel
 	r.effect(ctx, func(ctx context.Context) commit.ReplicaEvent {
 		defer cancel()
-		if err := r.c.n.fetchSegment(ctx, r.seg.SegmentKey(), a.Digest); err != nil {
+		err := r.c.n.fetchSegment(ctx, r.seg.SegmentKey(), a.Digest)
+		if !errors.Is(err, context.Canceled) {
+			r.c.n.events.add(r.seg.SegmentKey(), "download", "", err)
+		}
+		if err != nil {
 			return commit.NoSource{Error: err.Error()}
 		}
 		return commit.Downloaded{Digest: a.Digest}
