@@ -185,7 +185,7 @@ func TestDeepStoreOutage(t *testing.T) {
 			if name == "well" {
 				continue
 			}
-			o.checkDeepStore(s)
+			o.checkDeepStore(o.deepStore(), s)
 			key, err := deepstore.DataKey(s.Name, s.Digest)
 			if err != nil {
 				t.Fatal(err)
@@ -255,7 +255,7 @@ func TestObjectDeletedBehindOurBack(t *testing.T) {
 	t.Logf("there again after %s", time.Since(began).Round(time.Second))
 	f.awaitDrained("events")
 	for _, s := range paths {
-		f.checkDeepStore(s)
+		f.checkDeepStore(f.deepStore(), s)
 	}
 	f.await("the loss to be counted", func() (bool, string) {
 		lost := f.metric(f.controller, "shoal_deep_store_copies_lost_total")
