@@ -168,6 +168,28 @@ func TestDeepStoreOutage(t *testing.T) {
 		}), asJSON(v.Awaiting, nil)
 	})
 
+	for path, want := range map[string]string{
+		api.PathValidation + "?limit=0":         "GET",
+		api.PathValidation + "?limit=1001":      "GET",
+		api.PathValidationRun + "?dryRun=maybe": "POST",
+	} {
+		if err := request(t, want, o.controller.url+path, ""); err == nil || !namesAll(err.Error(), api.CodeInvalidRequest) {
+			t.Errorf("%s %s: %v", want, path, err)
+		}
+	}
+	at := o.nodes[slices.IndexFunc(o.nodes, func(n *process) bool { return n.name == o.committedSegments("solo")[0].Committer })]
+	o.await("a node to say what became of an upload", func() (bool, string) {
+		var state api.UploadState
+		err := o.fromNode(at.url)(api.SegmentPath("solo", o.committedSegments("solo")[0].Name, "upload"), &state)
+		return err == nil && state.Failures > 0 && strings.Contains(state.LastError, o.deepStore()) && !state.LastErrorAt.IsZero(), asJSON(state, err)
+	})
+
+	var run api.ValidationView
+	o.post(api.PathValidationRun, nil, &run)
+	if len(run.Asks)+run.Pool.Running == 0 {
+		t.Errorf("a run asks for nothing, and %d wait: %+v", len(run.Awaiting), run.Pool)
+	}
+
 	t.Log("the store is back")
 	o.comesBack()
 	for name := range tables {

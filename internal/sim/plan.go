@@ -233,7 +233,7 @@ func (p *Plan) drawValidation(rnd *rand.Rand, share float64, between func(lo, hi
 		v.Limits = validation.Limits{Pool: 1 + rnd.Intn(4), PerTable: 1 + rnd.Intn(3), Failing: 1 + rnd.Intn(2), Most: 1 + rnd.Intn(20)}
 		v.Audit.Every = between(5*time.Second, 30*time.Second)
 	}
-	if p.DeepStore && rnd.Float64() < max(share, 0.4) {
+	if p.DeepStore && rnd.Float64() < max(share, 0.6) {
 		p.Faults[DeleteObject] = between(5*time.Second, 2*time.Minute)
 	}
 }
