@@ -41,15 +41,27 @@ func SetDeepStoreLocation(k SegmentKey, digest segment.Digest, uri string, verif
 	}
 }
 
-// WithdrawDeepStoreLocation records that the copy at the URI is gone or damaged.
+// WithdrawDeepStoreLocation records that the copy at the URI is gone or damaged. The
+// last place of a segment stays, and counts no longer: what the store does not
+// have now it may have again, as when a file system is mounted late, and a record
+// without any place would be looked for nowhere.
 func WithdrawDeepStoreLocation(k SegmentKey, uri string) Func {
 	return func(im *Image, now int64) (Change, error) {
 		s := im.Segment(k)
-		if s == nil || !slices.ContainsFunc(s.Locations, func(l Location) bool { return l.URI == uri }) || uri == "" {
+		if s == nil || uri == "" {
+			return Change{}, nil
+		}
+		i := slices.IndexFunc(s.Locations, func(l Location) bool { return l.URI == uri })
+		last := !slices.ContainsFunc(s.Locations, func(l Location) bool { return l.URI != uri && (l.URI != "" || isCurrent(im, l)) })
+		if i < 0 || last && !s.Locations[i].Verified {
 			return Change{}, nil
 		}
 		s = s.Clone()
-		s.Locations = trimmed(slices.DeleteFunc(s.Locations, func(l Location) bool { return l.URI == uri }))
+		if last {
+			s.Locations[i].Verified = false
+		} else {
+			s.Locations = trimmed(slices.Delete(s.Locations, i, i+1))
+		}
 		s.LeaderEpoch = im.leaderEpoch()
 		s.Times.LastLocation = now
 		return upserts(s)

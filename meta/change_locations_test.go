@@ -1,6 +1,7 @@
 package meta_test
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"testing"
@@ -337,6 +338,57 @@ func TestADeepStoreLocationCountsOnceVerified(t *testing.T) {
 	c.Do(t, meta.WithdrawDeepStoreLocation(c.key, uri))
 	if got := c.nodes(); !slices.Equal(got, []string{"n1"}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// A record without any place would be looked for nowhere, and the store may have
+// what it does not have now.
+func TestLastPlaceIsNotWithdrawnAndCountsNoLonger(t *testing.T) {
+	const uri = "file:///backups/x"
+	c := newCopies(t, func(cfg *meta.Config) { cfg.DeepStore = &meta.DeepStoreConfig{URI: "file:///backups"} })
+	s := c.Image.Segment(c.key)
+	c.Do(t, meta.SetDeepStoreLocation(c.key, s.Digest, uri, true))
+	c.Do(t, meta.SetNodeState("n1", 1, meta.NodeDown))
+	var incarnation int64
+	c.Do(t, meta.RegisterNode(meta.Registration{ // an empty disk: its copy is of another store
+		ID: "n1", URL: "http://n1", StoreID: uuid.UUID{9}, BootID: uuid.UUID{9},
+	}, &incarnation))
+	c.Do(t, meta.WithdrawDeepStoreLocation(c.key, uri))
+	s = c.Image.Segment(c.key)
+	if len(s.Locations) != 2 || s.DeepStoreVerified() || !meta.IsSingleCopy(c.Image, s) {
+		t.Errorf("got %+v", s.Locations)
+	}
+	if change := c.Do(t, meta.WithdrawDeepStoreLocation(c.key, uri)); !change.Empty() {
+		t.Errorf("withdrawn again: got %+v", change)
+	}
+	c.add("n2")
+	c.Do(t, meta.WithdrawDeepStoreLocation(c.key, uri))
+	if s = c.Image.Segment(c.key); slices.ContainsFunc(s.Locations, func(l meta.Location) bool { return l.URI != "" }) {
+		t.Errorf("with another place: got %+v", s.Locations)
+	}
+}
+
+func TestRiskOrdersByCopiesAndThenByAge(t *testing.T) {
+	sorted := []meta.Risk{
+		{Single: true, Copies: 0, Committed: 9}, {Single: true, Copies: 1, Committed: 3}, {Single: true, Copies: 1, Committed: 4},
+		{Single: true, Copies: 2, Committed: 1}, {Committed: 1}, {Committed: 2},
+	}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got := a.Compare(b); got != cmp.Compare(i, j) {
+				t.Errorf("%+v and %+v: got %d", a, b, got)
+			}
+		}
+	}
+	c := newCopies(t, nil)
+	at := func() meta.Risk { return meta.RiskOf(c.Image, c.Image.Segment(c.key)) }
+	if r := at(); !r.Single || r.Copies != 1 || r.Committed == 0 {
+		t.Errorf("got %+v", r)
+	}
+	c.add("n2")
+	c.add("n3")
+	if r := at(); r.Single || r.Copies != 0 {
+		t.Errorf("with all its copies: got %+v", r)
 	}
 }
 

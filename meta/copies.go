@@ -59,6 +59,34 @@ func IsSingleCopy(im *Image, s *Segment) bool {
 	return want <= 1 || len(CountedCopies(im, s).Nodes) < want
 }
 
+// Risk orders segments by how urgently they need another copy: at risk before not,
+// among those the ones with fewer copies first, and then the oldest.
+type Risk struct {
+	Single    bool  // IsSingleCopy
+	Copies    int   // that count; of one that is not at risk it does not matter
+	Committed int64 // ms
+}
+
+// RiskOf returns the risk of a DONE segment.
+func RiskOf(im *Image, s *Segment) Risk {
+	r := Risk{Single: IsSingleCopy(im, s), Committed: s.Times.Committed}
+	if r.Single {
+		r.Copies = CountedCopies(im, s).Total()
+	}
+	return r
+}
+
+// Compare is negative if r is the more urgent.
+func (r Risk) Compare(o Risk) int {
+	if r.Single != o.Single {
+		if r.Single {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(r.Copies, o.Copies), cmp.Compare(r.Committed, o.Committed))
+}
+
 // Source is where a segment's bytes can be fetched: from a node, or from a
 // deep-store URI when Node is empty.
 type Source struct {

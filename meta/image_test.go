@@ -93,6 +93,10 @@ func checkIndexes(t *rapid.T, im *meta.Image, records []meta.Record) {
 		t.Fatalf("%d segments wait for the deep store, not %d", len(awaiting), len(got))
 	}
 	for table := range im.Tables() {
+		of := slices.DeleteFunc(slices.Clone(awaiting), func(s *meta.Segment) bool { return s.Table != table.ID })
+		if got := slices.Collect(im.TableSegmentsAwaitingDeepStore(table.ID)); !slices.Equal(got, of) {
+			t.Fatalf("%d segments of table %q wait for the deep store, not %d", len(of), table.Name, len(got))
+		}
 		if im.Table(table.ID) != table || im.TableByName(table.Name) != table {
 			t.Fatalf("table %q is not found by id and name", table.Name)
 		}

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -98,6 +99,15 @@ func (im *Image) SegmentsListed(node string) iter.Seq[*Segment] {
 // SegmentsAwaitingDeepStore yields the DONE segments that have no verified
 // deep-store copy, by key. Those of tables without a deep store are among them.
 func (im *Image) SegmentsAwaitingDeepStore() iter.Seq[*Segment] { return im.awaiting.all() }
+
+// TableSegmentsAwaitingDeepStore is SegmentsAwaitingDeepStore of one table; it does
+// not cost what other tables have.
+func (im *Image) TableSegmentsAwaitingDeepStore(id uuid.UUID) iter.Seq[*Segment] {
+	return func(yield func(*Segment) bool) {
+		first := &Segment{Table: id, Partition: math.MinInt32, Seq: math.MinInt64}
+		im.awaiting.tree.Ascend(first, func(s *Segment) bool { return s.Table == id && yield(s) })
+	}
+}
 
 // NodeLocation returns the segment's location on the node, or nil.
 func (s *Segment) NodeLocation(node string) *Location {

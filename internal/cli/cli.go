@@ -51,6 +51,7 @@ type grammar struct {
 	Partitions  partitionsCommand  `cmd:"" help:"What the partitions are doing, and how far each replica is."`
 	Segments    segmentsCommand    `cmd:"" help:"List, show, download and verify segments."`
 	Coverage    coverageCommand    `cmd:"" help:"Prove which offsets of a table are in committed segments."`
+	Validation  validationCommand  `cmd:"" help:"What is at risk, not in the deep store, or not consumed; and what is done about it."`
 	Metadata    metadataCommand    `cmd:"" help:"The log of the metadata and its snapshots, and where the metadata is kept."`
 	Doctor      doctorCommand      `cmd:"" help:"Find out what is wrong with what Shoal runs on: ZooKeeper today, other kinds of address later."`
 	ForceCommit forceCommitCommand `cmd:"" help:"Ask the consuming segments of a table to end where they are."`

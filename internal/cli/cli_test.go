@@ -40,6 +40,8 @@ func TestOutput(t *testing.T) {
 		{"nodes", []string{"nodes"}, ExitOK},
 		{"nodes-drain", []string{"nodes", "drain", "node-1"}, ExitOK},
 		{"nodes-undrain", []string{"nodes", "undrain", "node-1"}, ExitOK},
+		{"validation", []string{"validation"}, ExitOK},
+		{"validation-run", []string{"validation", "run", "--dry-run", "--limit", "7"}, ExitOK},
 		{"nodes-remove", []string{"nodes", "remove", "node-3"}, ExitOK},
 	} {
 		t.Run(test.name, func(t *testing.T) {

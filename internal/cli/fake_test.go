@@ -167,6 +167,15 @@ func (c *cluster) routes() http.Handler {
 		}
 		return nil
 	})
+	answer("GET /validation", fixed(validationView()))
+	answer("POST /validation/run", func(r *http.Request) any {
+		v := api.ValidationView{RanAt: moment, Took: 0.001, Pool: api.ValidationPool{Most: 16}}
+		if q := r.URL.Query(); q.Get("dryRun") != "true" || q.Get("limit") != "7" {
+			return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "not what was asked for")
+		}
+		v.Asks = []api.ValidationAsk{{Table: "flights", Segment: segmentName, Node: "node-1"}}
+		return v
+	})
 	answer("GET /segments/flights", func(*http.Request) any {
 		return httpx.List[api.SegmentView]{Items: []api.SegmentView{c.segment(), openSegment()}}
 	})
@@ -225,6 +234,28 @@ func tableView() api.TableView {
 	return api.TableView{
 		Name: "flights", ID: clusterID, State: meta.TableActive, ConfigVersion: 1, Config: *cfg, CreatedAt: moment,
 		Partitions: 2, PartitionStates: map[meta.PartitionState]int{meta.PartitionConsuming: 1, meta.PartitionPaused: 1}, Segments: 12, Rows: 9746, SizeBytes: 3 << 20, UnderReplicated: 1, SingleCopy: 0, LastError: "the stream has gone",
+	}
+}
+
+func validationView() api.ValidationView {
+	s := api.ValidationSegment{
+		Table: "flights", Segment: segmentName, SizeBytes: 4 << 20, Committed: moment.Add(-time.Hour), SingleCopy: true, CountedCopies: 1, Replication: 3,
+		Holders: []string{"node-1", "node-2"}, AskedOf: "node-2", Failures: 3, LastNode: "node-1", LastError: "503 Slow Down",
+	}
+	other := s
+	other.Segment, other.SingleCopy, other.CountedCopies, other.AskedOf, other.LastNode, other.LastError = "flights__0__1__20261129T115930Z", false, 3, "", "", ""
+	return api.ValidationView{
+		RanAt: moment.Add(-20 * time.Second), Took: 0.0123, Image: 99,
+		Tables: []api.ValidationTable{{
+			Table:      "flights",
+			SingleCopy: api.ValidationTotal{Segments: 1, Bytes: 4 << 20, Oldest: moment.Add(-time.Hour)},
+			Awaiting:   api.ValidationTotal{Segments: 1002, Bytes: 8 << 30, Oldest: moment.Add(-2 * time.Hour)},
+		}},
+		SingleCopy: []api.ValidationSegment{s}, Awaiting: []api.ValidationSegment{s, other},
+		NotConsuming:      []api.ValidationPartition{{Table: "flights", Partition: 3, Segment: "flights__3__0__20261129T115930Z", Why: "no replica of its segment is UP"}},
+		NotConsumingTotal: 2, Stopped: []api.ValidationPartition{}, Asks: []api.ValidationAsk{},
+		Pool:      api.ValidationPool{Running: 1, Most: 16, Waiting: 7, FailingTables: []string{"flights"}, Asked: 9, Failed: 3, Done: 5},
+		DeepStore: api.ValidationDeepStore{PagesListed: 12, Lost: 1, Tables: []api.ValidationAudit{{Table: "flights", LastError: "503"}}},
 	}
 }
 

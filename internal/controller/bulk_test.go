@@ -21,6 +21,7 @@ func (r *rig) crash() {
 	r.flying = nil
 	r.log.TakeOver(r)
 	r.m = NewMachine()
+	r.m.SetValidation(noValidation)
 	r.lead()
 	r.ready("n1", "n2", "n3")
 	r.ready("n1", "n2", "n3") // they have applied what they were told before

@@ -2,12 +2,14 @@ package controller
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/meta"
+	"github.com/shoalstore/shoal/validation"
 )
 
 const (
@@ -85,6 +87,7 @@ func (m *Machine) reviewSegment(s *meta.Segment) {
 			m.check(s, l.URI)
 		}
 	}
+	m.manage(validation.Changed{Segment: s.SegmentKey()})
 }
 
 // check has the segment's copy at the URI looked at as soon as there is room.
@@ -152,18 +155,24 @@ func (m *Machine) checked(e effect, ev Checked) {
 		m.write(effect{purpose: forCopy, segment: e.segment, uri: e.uri, found: true}, "verified deep-store copy of "+s.Name,
 			meta.SetDeepStoreLocation(e.segment, e.digest, e.uri, true))
 	default:
+		if isVerifiedAt(s, e.uri) {
+			m.validation.lost++
+			m.surveySoon()
+		}
+		m.confirmed.withdrawDeep(e.segment, e.uri)
 		m.write(effect{purpose: forCopy, segment: e.segment, uri: e.uri}, "missing deep-store copy of "+s.Name,
 			meta.WithdrawDeepStoreLocation(e.segment, e.uri))
 	}
 }
 
-// copyWrote ends a check, unless nobody knows what became of it.
+// copyWrote ends a check, unless nobody knows what became of it. A copy that is not
+// there and was the last place of its segment is looked for again.
 func (m *Machine) copyWrote(e effect, ev Wrote) {
 	k := checkKey{e.segment, e.uri}
 	ch := m.checks.get(k)
 	switch {
 	case ch == nil: // forgotten meanwhile
-	case ev.Outcome == commit.WriteFailed:
+	case ev.Outcome == commit.WriteFailed, !e.found && m.isListed(k):
 		m.checks.retry(m.now.Mono, k, ch)
 	default:
 		m.checks.drop(k)
@@ -171,4 +180,10 @@ func (m *Machine) copyWrote(e effect, ev Wrote) {
 			m.confirmed.confirmDeep(k.segment, k.uri)
 		}
 	}
+}
+
+// isListed reports whether the record has the location, verified or not.
+func (m *Machine) isListed(k checkKey) bool {
+	s := m.image.Segment(k.segment)
+	return s != nil && slices.ContainsFunc(s.Locations, func(l meta.Location) bool { return l.URI == k.uri })
 }

@@ -108,6 +108,7 @@ type Controller struct {
 	keeper  atomic.Pointer[snapshots.Keeper] // of the log that is open here; nil: none is
 
 	retention retentionMetrics
+	copyTimes copyTimes
 
 	member *member // nil in embedded mode
 
@@ -155,6 +156,7 @@ func Open(cfg Config, log zerolog.Logger) (_ *Controller, err error) {
 	c.shared = c.newShared()
 	registerMetrics(c.reg, c)
 	c.retention = newRetentionMetrics(c.reg)
+	c.copyTimes = newCopyTimes(c.reg)
 	if err := c.claimMode(); err != nil {
 		return nil, err
 	}

@@ -31,8 +31,11 @@ type leadership struct {
 func (c *Controller) openEpoch(ctx context.Context, cfg metalog.WriterConfig, keeper *snapshots.Keeper, epoch int64) (*leadership, error) {
 	cfg.Leader = meta.Leader{Epoch: epoch, Term: uuid.New(), Controller: c.cfg.ID, URL: c.url}
 	cfg.Clock = func() int64 { return time.Now().UnixMilli() }
+	before := cfg.Image
 	cfg.Committed = func(im *meta.Image, b *meta.Batch) {
 		c.shell.news.committed(im, b)
+		c.copyTimes.observe(before, im, b)
+		before = im
 		if b.SnapshotHere {
 			keeper.Cut(im)
 		}

@@ -46,6 +46,9 @@ func (c *confirmations) confirmDeep(k meta.SegmentKey, uri string) {
 	c.deep[k][uri] = struct{}{}
 }
 
+// withdrawDeep takes back what was confirmed of a deep-store copy.
+func (c *confirmations) withdrawDeep(k meta.SegmentKey, uri string) { delete(c.deep[k], uri) }
+
 func (c *confirmations) forgetNode(node string) { c.forgetOtherStores(nodeStore{node: node}) }
 
 // forgetOtherStores keeps, of what the node confirmed, only what is in its store.

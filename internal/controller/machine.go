@@ -11,6 +11,7 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/segment"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // Now is a moment: Mono is what decides, monotonic since the process began;
@@ -28,8 +29,9 @@ type Now struct {
 // Its parts are kept apart by subject: the completion protocol
 // (completion.go), the nodes' liveness (liveness.go), reports of copies
 // (locations.go), the checks of the deep store (checks.go), tables on their way
-// to ACTIVE (tables.go), changes of many records (bulk.go), jobs (jobs.go), and
-// retention with its tombstones (retention.go).
+// to ACTIVE (tables.go), changes of many records (bulk.go), jobs (jobs.go),
+// retention with its tombstones (retention.go), and validation, which looks at
+// everything (validation.go), also in the deep stores (audits.go).
 //
 // The image that it decides on holds everything whose Wrote it was given, and
 // only what is committed.
@@ -52,6 +54,8 @@ type Machine struct {
 	bulk       bulk
 	jobs       map[jobID]*jobWork
 	retention  retention
+	validation validator
+	audits     audits
 
 	effects    map[uint64]effect
 	lastEffect uint64 // outlives a leadership
@@ -76,6 +80,9 @@ type effect struct {
 	// gone counts the segments that retention takes, once the function is evaluated.
 	gone     *int
 	segments []meta.SegmentKey // of tombstones
+	began    Now               // of a survey or a listing
+	dryRun   bool              // of a survey
+	limit    int               // of what a survey shows
 	// verdicts are filled in when the function is evaluated.
 	verdicts *meta.LocationVerdicts
 }
@@ -101,12 +108,16 @@ const (
 	forDelete            // DeleteDeepStore
 	forBulk              // Write: a step of a bulk change
 	forStarts            // ListPartitions: for a resume
+	forSurvey            // Survey
+	forUpload            // AskUpload
+	forAudit             // ListDeepStore
 )
 
 // NewMachine returns the machine of a controller that does not lead.
 func NewMachine() *Machine {
 	m := &Machine{}
 	m.retention.timing = DefaultRetention
+	m.validation.timing = DefaultValidation
 	m.reset()
 	return m
 }
@@ -122,6 +133,8 @@ func (m *Machine) reset() {
 	m.bulk = newBulk()
 	m.jobs = map[jobID]*jobWork{}
 	m.retention = newRetention(m.retention.timing)
+	m.validation = newValidator(m.validation.timing)
+	m.audits = newAudits(m.validation.timing.Audit)
 	m.effects = map[uint64]effect{}
 }
 
@@ -165,12 +178,29 @@ func (m *Machine) Step(now Now, ev Event) []Action {
 		if e, ok := m.take(ev.ID); ok {
 			m.deleted(e, ev)
 		}
+	case Surveyed:
+		if e, ok := m.take(ev.ID); ok {
+			m.surveyed(e, ev)
+		}
+	case UploadAnswered:
+		if e, ok := m.take(ev.ID); ok {
+			m.uploadAnswered(e, ev)
+		}
+	case ObjectsListed:
+		if e, ok := m.take(ev.ID); ok {
+			m.objectsListed(e, ev)
+		}
+	case LookAtValidation:
+		m.lookAtValidation(ev)
+	case RunValidation:
+		m.runValidation(ev)
 	case Tick:
 		if m.leading {
 			m.completed(m.completion.Step(m.now.Mono, commit.Tick{}))
 			m.markSilentNodes()
 			m.workJobs()
 			m.retain()
+			m.validate()
 		}
 	}
 	if m.leading {
@@ -178,6 +208,7 @@ func (m *Machine) Step(now Now, ev Event) []Action {
 		m.startLists()
 		m.startBulk()
 		m.workTombstones()
+		m.audit()
 	}
 	return m.out
 }
@@ -192,6 +223,7 @@ func (m *Machine) lead(ev Lead) {
 	m.leading, m.url, m.leader = true, ev.URL, ev.URL
 	m.advance(ev.Image)
 	m.retention.next = m.now.Mono + m.retention.timing.Every
+	m.beginValidation()
 	m.review(nil)
 }
 
@@ -201,8 +233,11 @@ func (m *Machine) depose(ev Depose) {
 	m.leader = ev.Leader
 	m.leading = false
 	for _, id := range slices.Sorted(maps.Keys(m.effects)) {
-		if e := m.effects[id]; e.purpose == forLocations {
+		switch e := m.effects[id]; {
+		case e.purpose == forLocations:
 			m.do(AnswerLocations{Ticket: e.ticket, Refuse: RefuseUnknown})
+		case e.purpose == forSurvey && e.ticket != 0:
+			m.do(ValidationSeen{Ticket: e.ticket, Refuse: RefuseNotLeader})
 		}
 	}
 	m.completed(m.completion.Step(m.now.Mono, commit.Deposed{Leader: ev.Leader}))
@@ -290,6 +325,7 @@ func (m *Machine) forgetSegment(k meta.SegmentKey) {
 	delete(m.rounds, k)
 	m.checks.forget(k)
 	m.confirmed.forgetSegment(k)
+	m.manage(validation.Changed{Segment: k})
 }
 
 // do adds an action.
@@ -325,6 +361,7 @@ func (m *Machine) wrote(e effect, ev Wrote) {
 	case forNode:
 		m.live.settled(e.node)
 		m.retryDrains()
+		m.surveySoon()
 	case forLocations:
 		m.locationsWrote(e, ev)
 	case forCopy:

@@ -11,8 +11,10 @@ import (
 
 	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/internal/config"
+	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/meta/metatest"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // world is a rig in which everything happens at random: leaderships come and go,
@@ -53,6 +55,17 @@ type heard struct {
 // tables keep their segments.
 var walkRetention = RetentionTiming{Every: 10 * time.Second, Grace: time.Minute, Keep: 2 * time.Minute}
 
+// walkValidation has validation at work within seconds.
+var walkValidation = ValidationTiming{
+	First: heartbeatTimeout, Every: 20 * time.Second, Soon: 2 * time.Second,
+	Manager: validation.Timing{
+		Patience: 5 * time.Second, Poll: time.Second, Least: 20 * time.Second,
+		Retry: schedule.BackOff{Min: 2 * time.Second, Max: 20 * time.Second}, Table: schedule.BackOff{Min: time.Second, Max: 5 * time.Second},
+	},
+	Limits: validation.Limits{Pool: 3, PerTable: 2, Failing: 2, Most: 5},
+	Audit:  AuditTiming{Every: 10 * time.Second, PerMinute: 60, Retry: schedule.BackOff{Min: time.Second, Max: 10 * time.Second}},
+}
+
 const walkAge = 5 * time.Minute
 
 func walkConfig(name string) *meta.Config {
@@ -65,6 +78,7 @@ func walkConfig(name string) *meta.Config {
 func walkMachine() *Machine {
 	m := NewMachine()
 	m.SetRetention(walkRetention)
+	m.SetValidation(walkValidation)
 	return m
 }
 
@@ -83,6 +97,7 @@ type evaluation struct {
 
 func newWorld(t *rapid.T) *world {
 	w := &world{t: t, rig: newRig(t), open: map[Ticket]bool{}, ids: map[uint64]bool{}, ran: map[uint64]evaluation{}}
+	w.uploads = map[string]validation.Answer{}
 	w.streams["t0"], w.tables = 2, []string{"t0"}
 	table := w.log.AddTable(t, walkConfig("t0"), 2)
 	for p := range int32(2) {
@@ -115,6 +130,10 @@ func (w *world) happens(ev Event) {
 		w.open[ev.Ticket] = true
 	case Look:
 		w.open[ev.Ticket] = true
+	case LookAtValidation:
+		w.open[ev.Ticket] = true
+	case RunValidation:
+		w.open[ev.Ticket] = true
 	}
 	actions := w.m.Step(now, ev)
 	w.trace = append(w.trace, traced{now, ev, actions})
@@ -128,6 +147,15 @@ func (w *world) happens(ev Event) {
 			w.answered(a.Ticket)
 		case Seen:
 			w.answered(a.Ticket)
+		case ValidationSeen:
+			w.answered(a.Ticket)
+		case Survey:
+			w.begins(a.ID, a)
+		case AskUpload:
+			w.checkAsk(a)
+			w.begins(a.ID, a)
+		case ListDeepStore:
+			w.begins(a.ID, a)
 		case Write:
 			w.begins(a.ID, a)
 		case ListPartitions:
@@ -195,8 +223,32 @@ func (w *world) checkDelete(a DeleteDeepStore) {
 	w.t.Fatalf("no expired tombstone lets %v go from %s", a.Keys, a.Store)
 }
 
+// checkAsk fails if a node is asked for an upload that cannot or need not be, or two
+// are at once.
+func (w *world) checkAsk(a AskUpload) {
+	e := w.m.effects[a.ID]
+	s := w.m.image.Segment(e.segment)
+	if s == nil || s.Name != a.Segment || !validation.IsAwaiting(w.m.image, s) {
+		w.t.Fatalf("%s is asked for %s, which is not to be uploaded", a.Node, a.Segment)
+	}
+	if l := s.NodeLocation(a.Node); !a.Poll && (l == nil || l.StoreID != w.m.image.Node(a.Node).StoreID || w.m.image.Node(a.Node).State == meta.NodeDown) {
+		w.t.Fatalf("%s is asked for %s, and has it not, or is DOWN", a.Node, a.Segment)
+	}
+	for _, o := range w.flying {
+		if ask, ok := o.(AskUpload); ok && w.ours[ask.ID] && ask.Segment == a.Segment && !ask.Poll && !a.Poll {
+			w.t.Fatalf("%s is asked for %s, and so is %s", a.Node, a.Segment, ask.Node)
+		}
+	}
+}
+
 func idOf(a Action) uint64 {
 	switch a := a.(type) {
+	case Survey:
+		return a.ID
+	case AskUpload:
+		return a.ID
+	case ListDeepStore:
+		return a.ID
 	case Write:
 		return a.ID
 	case ListPartitions:
@@ -211,7 +263,7 @@ func idOf(a Action) uint64 {
 
 // count compares the machine's books with what is under way.
 func (w *world) count() {
-	looks, lists, deletes := 0, 0, 0
+	looks, lists, deletes, audits, surveys := 0, 0, 0, 0, 0
 	for _, a := range w.flying {
 		switch a.(type) {
 		case CheckDeepStore:
@@ -226,7 +278,21 @@ func (w *world) count() {
 			if w.ours[idOf(a)] {
 				deletes++
 			}
+		case ListDeepStore:
+			if w.ours[idOf(a)] {
+				audits++
+			}
+		case Survey:
+			if w.ours[idOf(a)] {
+				surveys++
+			}
 		}
+	}
+	if audits != w.m.audits.running || audits > auditsMax || surveys != w.m.validation.running || surveys > surveysMax {
+		w.t.Fatalf("%d listings and %d surveys are under way; the machine says %d and %d", audits, surveys, w.m.audits.running, w.m.validation.running)
+	}
+	if pool := w.m.validation.manager.Pool(); pool.Running > walkValidation.Limits.Pool || pool.Waiting > walkValidation.Limits.Most+walkValidation.Limits.Pool {
+		w.t.Fatalf("%+v", pool)
 	}
 	if deletes != w.m.retention.deletes || deletes > deletesMax {
 		w.t.Fatalf("%d deletions are under way; the machine says %d", deletes, w.m.retention.deletes)
@@ -432,7 +498,11 @@ func (w *world) changeTheWorld() {
 		}
 		try(meta.RegisterNode(r, &incarnation))
 	case 6:
-		if s := w.segment(); s != nil && s.Status == meta.SegmentDone {
+		if rapid.Bool().Draw(t, "upload fails") {
+			node := w.node()
+			a := w.uploads[node]
+			w.uploads[node] = validation.Answer{Failures: a.Failures + rapid.IntRange(-1, 1).Draw(t, "failures"), LastError: "503"}
+		} else if s := w.segment(); s != nil && s.Status == meta.SegmentDone {
 			w.deep[uri(s)] = !w.deep[uri(s)]
 		}
 	case 7:
@@ -479,7 +549,10 @@ func (w *world) step() {
 	case 6:
 		w.negotiate()
 	case 7:
-		w.happens(Look{Ticket: w.next()})
+		w.happens(rapid.SampledFrom([]Event{
+			Look{Ticket: w.next()}, LookAtValidation{Ticket: w.next(), Limit: 2},
+			RunValidation{Ticket: w.next(), DryRun: true, Limit: 3}, RunValidation{Ticket: w.next(), Limit: 3},
+		}).Draw(t, "look"))
 	case 8, 9:
 		w.changeTheWorld()
 	case 10:

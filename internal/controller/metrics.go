@@ -62,6 +62,7 @@ func (s stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{leadingDesc, nodesDesc, partitionsDesc, segmentsDesc, singleDesc, singleBytes, singleOldest, awaitingDesc, appliedDesc, tombstonesDesc} {
 		ch <- d
 	}
+	describeValidation(ch)
 }
 
 func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
@@ -82,6 +83,9 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 				gauge(appliedDesc, float64(n.AppliedOffset), node)
 			}
 		}
+	}
+	if seen, err := s.c.shell.validation(ctx, func(t Ticket) Event { return LookAtValidation{Ticket: t} }); err == nil && seen.Refuse == "" {
+		seen.collect(ch)
 	}
 	nodes := map[meta.NodeState]int{meta.NodeUp: 0, meta.NodeDown: 0, meta.NodeDraining: 0}
 	for n := range im.Nodes() {

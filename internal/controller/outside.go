@@ -3,11 +3,14 @@ package controller
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/shoalstore/shoal/deepstore"
+	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/stream"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // Looks at streams and deep stores are for metadata only and end in time, so
@@ -17,6 +20,8 @@ const (
 	checkTimeout = 5 * time.Minute // a file:// store reads the whole object
 	// deleteTimeout is for the objects of one segment.
 	deleteTimeout = time.Minute
+	// objectsTimeout is for the pages of one listing of a deep store.
+	objectsTimeout = 2 * time.Minute
 )
 
 // partitions asks the stream of a table for its partitions.
@@ -64,6 +69,43 @@ func (c *Controller) lookIntoDeepStore(ctx context.Context, a CheckDeepStore) (f
 	default:
 		return false, err
 	}
+}
+
+// askUpload asks a node to upload a segment, or how far it is.
+func (c *Controller) askUpload(ctx context.Context, a AskUpload) UploadAnswered {
+	method := http.MethodPost
+	if a.Poll {
+		method = http.MethodGet
+	}
+	var said api.UploadState
+	err := c.nodes.Call(ctx, method, a.URL+api.SegmentPath(a.Table, a.Segment, "upload"), nil, &said)
+	log := c.log.Debug()
+	switch {
+	case err != nil:
+		log = c.log.Warn().Err(err)
+	case !a.Poll:
+		log = c.log.Info()
+	}
+	log.Str("node", a.Node).Str("segment", a.Segment).Str("state", said.State).Int("failures", said.Failures).Msg("node asked for an upload to the deep store")
+	return UploadAnswered{ID: a.ID, Answer: validation.Answer{Failures: said.Failures, LastError: said.LastError}, Err: err}
+}
+
+// listDeepStore looks through a part of a deep store.
+func (c *Controller) listDeepStore(ctx context.Context, a ListDeepStore) ObjectsListed {
+	store, err := c.deep.Store(a.Store)
+	if err != nil {
+		return ObjectsListed{ID: a.ID, After: a.After, Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, objectsTimeout)
+	defer cancel()
+	out := ListObjects(ctx, a, store)
+	if out.Err != nil {
+		c.log.Warn().Err(out.Err).Str("table", a.Name).Msg("deep store could not be looked through, tried again later")
+	}
+	if len(out.Missing) > 0 {
+		c.log.Warn().Str("table", a.Name).Int("segments", len(out.Missing)).Msg("the listing of the deep store lacks copies that were verified; each is looked at")
+	}
+	return out
 }
 
 // deleteDeepStore deletes the objects of a segment that is gone.

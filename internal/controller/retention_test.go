@@ -596,6 +596,7 @@ func TestRetentionDeletesFromARealStore(t *testing.T) {
 	}
 	r := newRig(t)
 	r.m = NewMachine()
+	r.m.SetValidation(noValidation)
 	r.m.SetRetention(RetentionTiming{Every: time.Second, Grace: 10 * time.Second, Keep: 20 * time.Second})
 	r.lead()
 	r.deletes = func(a DeleteDeepStore) Deleted { return c.deleteDeepStore(t.Context(), a) }

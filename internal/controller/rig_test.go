@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,9 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/meta/metatest"
+	"github.com/shoalstore/shoal/segment"
 	"github.com/shoalstore/shoal/stream"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // rig is the leader's machine with a log that takes its writes, streams and a
@@ -36,9 +39,10 @@ type rig struct {
 	nodesAhead  map[string]time.Duration // how far the nodes' clocks are ahead of the log's
 	leaderAhead time.Duration            // how far the leader's is
 
-	streams map[string]int  // partitions by path; a path that is not there is an error
-	ends    map[int32]int64 // of the partitions of any stream, 0 without
-	deep    map[string]bool // objects by URI; one that is not there is not found
+	streams map[string]int               // partitions by path; a path that is not there is an error
+	ends    map[int32]int64              // of the partitions of any stream, 0 without
+	deep    map[string]bool              // objects by URI; one that is not there is not found
+	uploads map[string]validation.Answer // of each node that is asked
 	// deletes, if not nil, deletes objects that the machine wants deleted elsewhere.
 	deletes func(DeleteDeepStore) Deleted
 }
@@ -52,8 +56,15 @@ func newRig(t rapid.TB) *rig {
 	for _, n := range []string{"n1", "n2", "n3"} {
 		r.log.AddNode(t, n, "zone")
 	}
+	r.m.SetValidation(noValidation)
 	r.lead()
 	return r
+}
+
+// noValidation is that of a rig whose test is about something else.
+var noValidation = ValidationTiming{
+	First: 1e6 * time.Hour, Every: 1e6 * time.Hour, Soon: 1e6 * time.Hour, Limits: validation.DefaultLimits,
+	Manager: validation.Timing{Patience: 1e6 * time.Hour}, Audit: DefaultAudit,
 }
 
 func (r *rig) lead() string {
@@ -66,7 +77,7 @@ func (r *rig) step(ev Event) string {
 	actions := r.m.Step(Now{Mono: r.now, Wall: r.log.Now + r.leaderAhead.Milliseconds()}, ev)
 	for _, a := range actions {
 		switch a.(type) {
-		case Write, ListPartitions, CheckDeepStore, DeleteDeepStore:
+		case Write, ListPartitions, CheckDeepStore, DeleteDeepStore, Survey, AskUpload, ListDeepStore:
 			r.flying = append(r.flying, a)
 		}
 		switch a := a.(type) {
@@ -151,6 +162,12 @@ func (r *rig) result(a Action) Event {
 			delete(r.deep, deepstore.URI(a.Store, key))
 		}
 		return Deleted{ID: a.ID}
+	case Survey:
+		return Surveyed{ID: a.ID, Findings: validation.Survey(a.Image, a.Request)}
+	case AskUpload:
+		return UploadAnswered{ID: a.ID, Answer: r.uploads[a.Node]}
+	case ListDeepStore:
+		return ListObjects(context.Background(), a, listed{r.deep, a.Image})
 	}
 	panic(fmt.Sprintf("no result of %T", a))
 }
@@ -167,8 +184,37 @@ func failure(a Action) Event {
 		return Checked{ID: a.ID, Err: err}
 	case DeleteDeepStore:
 		return Deleted{ID: a.ID, Err: err}
+	case Survey: // cannot fail
+		return Surveyed{ID: a.ID, Findings: validation.Survey(a.Image, a.Request)}
+	case AskUpload:
+		return UploadAnswered{ID: a.ID, Err: err}
+	case ListDeepStore:
+		return ObjectsListed{ID: a.ID, After: a.After, Err: err}
 	}
 	panic(fmt.Sprintf("no failure of %T", a))
+}
+
+// listed is a store that only lists what the rig says is there.
+type listed struct {
+	deep  map[string]bool
+	image *meta.Image
+}
+
+func (l listed) List(_ context.Context, prefix, after string, limit int) ([]deepstore.Info, error) {
+	var all []deepstore.Info
+	for t := range l.image.Tables() {
+		for s := range l.image.TableSegments(t.ID) {
+			key, err := deepstore.KeyOf("file:///deep", uri(s))
+			if err != nil || !l.deep[uri(s)] {
+				continue
+			}
+			all = append(all, deepstore.Info{Key: key, SizeBytes: s.SizeBytes},
+				deepstore.Info{Key: deepstore.PiecesKey(key), SizeBytes: segment.SidecarSize(s.SizeBytes)})
+		}
+	}
+	all = slices.DeleteFunc(all, func(i deepstore.Info) bool { return !strings.HasPrefix(i.Key, prefix) || i.Key <= after })
+	slices.SortFunc(all, func(a, b deepstore.Info) int { return strings.Compare(a.Key, b.Key) })
+	return all[:min(len(all), limit)], nil
 }
 
 // well ends the oldest effect well, and returns what the machine does then.
@@ -304,6 +350,17 @@ func describe(actions []Action) string {
 			out = append(out, fmt.Sprintf("expired %d of %s", a.Segments, a.Table))
 		case RetentionBlocked:
 			out = append(out, "blocked: "+a.Why)
+		case Survey:
+			out = append(out, "survey")
+		case AskUpload:
+			out = append(out, "ask "+a.Node+" "+a.Segment[:strings.LastIndex(a.Segment, "__")])
+			if a.Poll {
+				out[len(out)-1] = "poll" + strings.TrimPrefix(out[len(out)-1], "ask")
+			}
+		case ListDeepStore:
+			out = append(out, "list "+a.Name+" after "+a.After)
+		case ValidationSeen:
+			out = append(out, fmt.Sprintf("%d validation %s", a.Ticket, a.Refuse))
 		}
 		out[len(out)-1] = strings.TrimSpace(out[len(out)-1])
 	}

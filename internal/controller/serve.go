@@ -81,6 +81,8 @@ func (c *Controller) leaderRoutes(r chi.Router) {
 	r.Get("/segments/{table}/{segment}/metadata", c.handle(c.segmentMetadata))
 
 	r.Get("/nodes", c.handle(c.listNodes))
+	r.Get(api.PathValidation, c.handle(c.getValidation))
+	r.Post(api.PathValidationRun, c.handle(c.runValidation))
 }
 
 func (c *Controller) handle(h httpx.HandlerFunc) http.HandlerFunc {

@@ -14,6 +14,7 @@ import (
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // tickEvery is how often the machine looks at its deadlines.
@@ -46,6 +47,8 @@ type effects interface {
 	listPartitions(ctx context.Context, a ListPartitions) Listed
 	checkDeepStore(ctx context.Context, a CheckDeepStore) Checked
 	deleteDeepStore(ctx context.Context, a DeleteDeepStore) Deleted
+	askUpload(ctx context.Context, a AskUpload) UploadAnswered
+	listDeepStore(ctx context.Context, a ListDeepStore) ObjectsListed
 	// expired and retentionBlocked show what retention does, and do not wait.
 	expired(a Expired)
 	retentionBlocked(a RetentionBlocked)
@@ -101,6 +104,8 @@ func (s *shell) step(ctx context.Context, ev Event) {
 			s.answer(a.Ticket, a)
 		case Seen:
 			s.answer(a.Ticket, a)
+		case ValidationSeen:
+			s.answer(a.Ticket, a)
 		case Write:
 			s.effect(ctx, func() Event { return s.write(ctx, a) })
 		case ListPartitions:
@@ -109,6 +114,12 @@ func (s *shell) step(ctx context.Context, ev Event) {
 			s.effect(ctx, func() Event { return s.effects.checkDeepStore(ctx, a) })
 		case DeleteDeepStore:
 			s.effect(ctx, func() Event { return s.effects.deleteDeepStore(ctx, a) })
+		case Survey:
+			s.effect(ctx, func() Event { return Surveyed{ID: a.ID, Findings: validation.Survey(a.Image, a.Request)} })
+		case AskUpload:
+			s.effect(ctx, func() Event { return s.effects.askUpload(ctx, a) })
+		case ListDeepStore:
+			s.effect(ctx, func() Event { return s.effects.listDeepStore(ctx, a) })
 		case Expired:
 			s.effects.expired(a)
 		case RetentionBlocked:
@@ -247,6 +258,15 @@ func (s *shell) look(ctx context.Context) (map[string]NodeSeen, error) {
 		return nil, err
 	}
 	return a.(Seen).Nodes, nil
+}
+
+// validation hands in the event of a request about what validation has found.
+func (s *shell) validation(ctx context.Context, make func(Ticket) Event) (ValidationSeen, error) {
+	a, err := s.ask(ctx, make)
+	if err != nil {
+		return ValidationSeen{}, err
+	}
+	return a.(ValidationSeen), nil
 }
 
 // news is what the writer has committed and the machine has not seen: the

@@ -75,6 +75,14 @@ func (o *outside) deleteDeepStore(ctx context.Context, a DeleteDeepStore) Delete
 	return Deleted{ID: a.ID, Err: o.hold(ctx)}
 }
 
+func (o *outside) askUpload(ctx context.Context, a AskUpload) UploadAnswered {
+	return UploadAnswered{ID: a.ID, Err: o.hold(ctx)}
+}
+
+func (o *outside) listDeepStore(ctx context.Context, a ListDeepStore) ObjectsListed {
+	return ObjectsListed{ID: a.ID, Done: true, Err: o.hold(ctx)}
+}
+
 func (o *outside) expired(Expired) {}
 
 func (o *outside) retentionBlocked(RetentionBlocked) {}

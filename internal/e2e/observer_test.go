@@ -37,8 +37,14 @@ const (
 // await waits until ok says yes; the string is what it sees meanwhile.
 func (o *observer) await(what string, ok func() (bool, string)) {
 	o.t.Helper()
+	o.awaitWithin(awaitMax, what, ok)
+}
+
+// awaitWithin is await for what takes its time in a healthy cluster, too.
+func (o *observer) awaitWithin(most time.Duration, what string, ok func() (bool, string)) {
+	o.t.Helper()
 	began, state := time.Now(), ""
-	for time.Since(began) < awaitMax {
+	for time.Since(began) < most {
 		good, now := ok()
 		if good {
 			return

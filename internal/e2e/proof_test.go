@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -53,7 +54,7 @@ func (f *fleet) prove(table string, p *producer) {
 			}
 		}
 		if tv.Config.DeepStore != nil {
-			f.checkDeepStore(s)
+			f.checkDeepStore(strings.TrimPrefix(tv.Config.DeepStore.URI, "file://"), s)
 		}
 		if s.LastError != nil {
 			f.t.Errorf("%s is done and has the error %+v", s.Name, s.LastError)
@@ -150,18 +151,19 @@ func compareRow(lines [][]byte, offset int64, row *segment.StoredRow) string {
 	return ""
 }
 
-// checkDeepStore checks a segment's bytes in the deep store, and its sidecar.
-func (f *fleet) checkDeepStore(s api.SegmentView) {
+// checkDeepStore checks a segment's bytes in the deep store of a directory, and its
+// sidecar.
+func (f *fleet) checkDeepStore(dir string, s api.SegmentView) {
 	f.t.Helper()
 	key, err := deepstore.DataKey(s.Name, s.Digest)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	body, err := os.ReadFile(filepath.Join(f.deepStore(), key))
+	body, err := os.ReadFile(filepath.Join(dir, key))
 	if err != nil || digestOf(body) != s.Digest {
 		f.t.Errorf("%s in the deep store: %v, bytes hash to %s, the record says %s", s.Name, err, digestOf(body), s.Digest)
 	}
-	sidecar, err := os.ReadFile(filepath.Join(f.deepStore(), deepstore.PiecesKey(key)))
+	sidecar, err := os.ReadFile(filepath.Join(dir, deepstore.PiecesKey(key)))
 	var pieces segment.Pieces
 	if err == nil {
 		err = pieces.UnmarshalBinary(sidecar)

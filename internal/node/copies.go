@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -32,17 +33,22 @@ type copies struct {
 	signal chan struct{}
 
 	seen counts
+
+	tickets atomic.Uint64
+	asking  map[uint64]chan UploadTold // under mu
 }
 
 // counts are what others want to know of the machine.
 type counts struct {
 	sync.Mutex
 	busy, fetchesWaiting, uploadsWaiting int
+	uploads                              UploadQueue
 }
 
 func newCopies(n *Node) *copies {
 	return &copies{
 		n: n, log: n.component("copies"), signal: make(chan struct{}, 1),
+		asking:  map[uint64]chan UploadTold{},
 		machine: NewMachine(MachineConfig{Node: n.cfg.ID, StoreID: n.store.StoreID()}, n.store.Held()),
 	}
 }
@@ -92,6 +98,10 @@ func (c *copies) run(ctx context.Context) {
 
 func (c *copies) step(ctx context.Context, ev Event) {
 	for _, a := range c.machine.Step(c.n.now(), ev) {
+		if told, ok := a.(UploadTold); ok {
+			c.answer(told)
+			continue
+		}
 		c.effects.Go(func() {
 			if ev := c.perform(ctx, a); ev != nil {
 				c.post(ev)
@@ -101,7 +111,40 @@ func (c *copies) step(ctx context.Context, ev Event) {
 	fetches, uploads := c.machine.Waiting()
 	c.seen.Lock()
 	c.seen.busy, c.seen.fetchesWaiting, c.seen.uploadsWaiting = c.machine.Busy(), fetches, uploads
+	c.seen.uploads = c.machine.Uploads()
 	c.seen.Unlock()
+}
+
+// askUpload asks the machine for the upload of a segment, or how far that is.
+func (c *copies) askUpload(ctx context.Context, k meta.SegmentKey, poll bool) (UploadTold, error) {
+	ticket := c.tickets.Add(1)
+	ch := make(chan UploadTold, 1)
+	c.mu.Lock()
+	c.asking[ticket] = ch
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.asking, ticket)
+		c.mu.Unlock()
+	}()
+	c.post(UploadAsked{Ticket: ticket, Segment: k, Poll: poll})
+	select {
+	case told := <-ch:
+		return told, nil
+	case <-ctx.Done():
+		return UploadTold{}, context.Cause(ctx)
+	case <-c.n.life.Done():
+		return UploadTold{}, context.Cause(c.n.life)
+	}
+}
+
+func (c *copies) answer(told UploadTold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch := c.asking[told.Ticket]; ch != nil {
+		ch <- told // capacity 1, and one answer to a ticket
+		delete(c.asking, told.Ticket)
+	}
 }
 
 func (c *copies) busy() int {
@@ -123,6 +166,7 @@ func (c *copies) perform(ctx context.Context, a Action) Event {
 		return RebuildDone{Segment: a.Segment, Err: err}
 	case Upload:
 		uri, err := c.n.uploadHeld(ctx, a.Segment, a.Digest)
+		c.n.metrics.uploaded(c.n.currentImage().Segment(a.Segment), err)
 		c.told(a.Segment, "upload", uri, err)
 		return UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err}
 	case Report:

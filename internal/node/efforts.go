@@ -30,7 +30,8 @@ var paces = [efforts]struct {
 	// A rebuild reads the whole segment again, and what it came to once it comes
 	// to again, as a rule.
 	rebuild: {max: 30 * time.Minute, again: tryMin},
-	// The leader has to look at the object before the image shows it.
+	// The leader has to look at the object before the image shows it. Which of those
+	// that are due comes first, and how many at once: uploads.go.
 	upload:  {max: time.Minute, again: time.Minute},
 	removal: {max: time.Minute},
 }
@@ -51,7 +52,7 @@ type work struct {
 	tries [efforts]try
 	// sourceless is since when nobody has had the bytes to give, 0: not so.
 	sourceless time.Duration
-	asked      bool // an operator asked for the upload
+	asked      bool // the leader, or an operator, asked for the upload
 }
 
 // try is an effort for one segment, repeated with back-off.
@@ -121,12 +122,25 @@ func (m *Machine) enqueue(k meta.SegmentKey, w *work, e effort, wanted, blocked 
 	t.wanted = wanted
 	switch {
 	case wanted && !t.running && !blocked:
-		m.queues[e].Set(k, t.due)
+		m.queue(k, w, e, t.due)
 		return
 	case !wanted && !t.running:
 		*t = try{}
 	}
-	m.queues[e].Remove(k)
+	if e == upload {
+		m.uploads.remove(k)
+	} else {
+		m.queues[e].Remove(k)
+	}
+}
+
+func (m *Machine) queue(k meta.SegmentKey, w *work, e effort, due time.Duration) {
+	if e != upload {
+		m.queues[e].Set(k, due)
+		return
+	}
+	s := m.image.Segment(k)
+	m.uploads.set(m.now, k, due, uploadEntry{risk: meta.RiskOf(m.image, s), asked: w.asked, bytes: s.SizeBytes})
 }
 
 // start starts what is due, while there is room.
@@ -136,7 +150,7 @@ func (m *Machine) start() {
 	}
 	for e := range efforts {
 		for m.running[e] < m.limit(e) {
-			k, ok := m.queues[e].Due(m.now)
+			k, ok := m.due(e)
 			if !ok {
 				break
 			}
@@ -145,11 +159,22 @@ func (m *Machine) start() {
 	}
 }
 
+// due is what is to be started next.
+func (m *Machine) due(e effort) (meta.SegmentKey, bool) {
+	if e == upload {
+		return m.uploads.next(m.now)
+	}
+	return m.queues[e].Due(m.now)
+}
+
 // begin starts an effort, if it is still called for.
 func (m *Machine) begin(k meta.SegmentKey, e effort) {
 	if a := m.action(k, e); a != nil {
 		m.work(k).tries[e].running = true
 		m.running[e]++
+		if e == upload {
+			m.uploads.began(k)
+		}
 		m.do(a)
 	}
 	m.review(k) // takes it out of the queue, either way
@@ -180,8 +205,14 @@ func (m *Machine) done(k meta.SegmentKey, e effort, err error) {
 	m.running[e]--
 	t := &w.tries[e]
 	t.running = false
+	if e == upload {
+		m.uploads.ended(m.now, k, err)
+	}
 	if err != nil {
 		t.failed(m.now, paces[e].max)
+		if e == upload {
+			t.due = m.now + m.uploads.jitter(m.now, k, t.wait)
+		}
 	} else {
 		t.wait, t.due = 0, m.now+paces[e].again
 	}

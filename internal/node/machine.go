@@ -17,8 +17,8 @@ import (
 // differences, for ever. A message that is lost costs a delay, never a state.
 //
 // Its parts, by subject: what one segment calls for (judge.go), what is tried
-// until it is so (efforts.go), what the leader is told (reports.go), and which
-// downloads are given up (downloads.go).
+// until it is so (efforts.go), which upload comes first (uploads.go), what the
+// leader is told (reports.go), and which downloads are given up (downloads.go).
 //
 // It never removes a copy because an image does not name it (DESIGN §4.5), and
 // what a consumer's run is seeing to it leaves alone (Claimed).
@@ -41,7 +41,8 @@ type Machine struct {
 	claimed map[meta.SegmentKey]bool
 
 	works   map[meta.SegmentKey]*work
-	queues  [efforts]*schedule.Queue[meta.SegmentKey]
+	queues  [efforts]*schedule.Queue[meta.SegmentKey] // but for uploads
+	uploads *uploads
 	running [efforts]int
 	reports reports
 
@@ -58,12 +59,13 @@ const fullEvery = 30 * time.Second
 func NewMachine(cfg MachineConfig, held []segment.Held) *Machine {
 	cfg.FetchesMax = cmp.Or(cfg.FetchesMax, 4)
 	cfg.RebuildsMax = cmp.Or(cfg.RebuildsMax, 1)
-	cfg.UploadsMax = cmp.Or(cfg.UploadsMax, 2)
+	cfg.UploadsMax = cmp.Or(cfg.UploadsMax, 4)
 	m := &Machine{
 		cfg: cfg, image: meta.Empty(),
 		held: map[meta.SegmentKey][]segment.Held{}, claimed: map[meta.SegmentKey]bool{},
 		works: map[meta.SegmentKey]*work{}, reports: newReports(),
 	}
+	m.uploads = newUploads(cfg.Node, cfg.UploadsMax)
 	for e := range m.queues {
 		m.queues[e] = schedule.New(meta.SegmentKey.Compare)
 	}
@@ -98,10 +100,7 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		delete(m.claimed, ev.Segment)
 		m.review(ev.Segment)
 	case UploadAsked:
-		w := m.work(ev.Segment)
-		w.asked = true
-		w.tries[upload].soon()
-		m.review(ev.Segment)
+		m.uploadAsked(ev)
 	case FetchDone:
 		m.fetchDone(ev)
 	case RebuildDone:
@@ -120,6 +119,9 @@ func (m *Machine) Step(now time.Duration, ev Event) []Action {
 		m.tick()
 	}
 	m.start()
+	if ev, ok := ev.(UploadAsked); ok {
+		m.do(m.uploadTold(ev))
+	}
 	m.report()
 	return m.out
 }
@@ -132,8 +134,11 @@ func (m *Machine) Busy() int { return m.running[fetch] + m.running[rebuild] + m.
 // Waiting counts the fetches and the uploads that wait for their turn or their
 // next try.
 func (m *Machine) Waiting() (fetches, uploads int) {
-	return m.queues[fetch].Len(), m.queues[upload].Len()
+	return m.queues[fetch].Len(), len(m.uploads.entries)
 }
+
+// Uploads is how much there is to upload, and how that goes.
+func (m *Machine) Uploads() UploadQueue { return m.uploads.stats() }
 
 // registered begins a conversation with a leader: it is told again of everything
 // that is held, and the image has to reach what it had written by then.
@@ -162,6 +167,7 @@ func (m *Machine) tick() {
 	if m.now >= m.fullAt {
 		m.fullAt = m.now + fullEvery
 		m.reviewAll()
+		m.uploads.tidy(m.image)
 		if m.caughtUp {
 			m.do(ListDownloads{})
 		}

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/shoalstore/shoal/meta"
@@ -75,8 +77,13 @@ type RemoveDone struct {
 	Err  error
 }
 
-// UploadAsked says that an operator wants the segment in the deep store now.
-type UploadAsked struct{ Segment meta.SegmentKey }
+// UploadAsked says that the leader, or an operator, wants the segment in the deep
+// store now, or with Poll only wants to know how far that is. One UploadTold follows.
+type UploadAsked struct {
+	Ticket  uint64
+	Segment meta.SegmentKey
+	Poll    bool
+}
 
 // DownloadsFound is the result of a ListDownloads.
 type DownloadsFound struct{ Downloads []segment.Download }
@@ -143,6 +150,16 @@ type ListDownloads struct{}
 // follows.
 type DropDownload struct{ Download segment.Download }
 
+// UploadTold answers UploadAsked.
+type UploadTold struct {
+	Ticket   uint64
+	State    string // api.UploadNone and the others
+	Failures int
+	// LastError is the last failure, LastAt when it was by the machine's clock.
+	LastError string
+	LastAt    time.Duration
+}
+
 func (Fetch) action()         {}
 func (Rebuild) action()       {}
 func (Upload) action()        {}
@@ -151,12 +168,13 @@ func (Remove) action()        {}
 func (SetAside) action()      {}
 func (ListDownloads) action() {}
 func (DropDownload) action()  {}
+func (UploadTold) action()    {}
 
 // MachineConfig is who the node is.
 type MachineConfig struct {
 	Node    string
 	StoreID uuid.UUID
 	// FetchesMax, RebuildsMax and UploadsMax bound what is under way at once; 0: 4,
-	// 1 and 2.
+	// 1 and 4.
 	FetchesMax, RebuildsMax, UploadsMax int
 }

@@ -217,6 +217,11 @@ func describe(actions []Action) string {
 			words = append(words, "set aside "+shortHeld(a.Held))
 		case Report:
 			words = append(words, describeReport(&a.Report))
+		case UploadTold:
+			words = append(words, strings.TrimSpace(fmt.Sprintf("told %s %s", a.State, a.LastError)))
+			if a.Failures > 0 {
+				words[len(words)-1] += fmt.Sprint(" ", a.Failures)
+			}
 		case DropDownload:
 			k, _ := heldKey(segment.Held{Table: a.Download.Table, Partition: a.Download.Partition, Name: a.Download.Name})
 			words = append(words, "drop download "+short(k)+" "+a.Download.Short[:4])

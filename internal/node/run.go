@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -103,6 +104,7 @@ func (r *run) seal(end int64) {
 func (r *run) upload(info segment.Info) {
 	r.effect(r.ctx, func(ctx context.Context) commit.ReplicaEvent {
 		uri, err := r.c.n.uploadSegment(ctx, r.seg, r.cfg, info.Digest)
+		r.c.n.metrics.uploadedBytes(info.SizeBytes, err)
 		if err != nil {
 			r.c.log.Warn().Err(err).Str("segment", r.seg.Name).Msg("upload before the commit failed, it is done behind")
 		}
@@ -115,7 +117,11 @@ func (r *run) download(a commit.Download) {
 	r.stopLoad = cancel
 	r.effect(ctx, func(ctx context.Context) commit.ReplicaEvent {
 		defer cancel()
-		if err := r.c.n.fetchSegment(ctx, r.seg.SegmentKey(), a.Digest); err != nil {
+		err := r.c.n.fetchSegment(ctx, r.seg.SegmentKey(), a.Digest)
+		if !errors.Is(err, context.Canceled) {
+			r.c.n.events.add(r.seg.SegmentKey(), "download", "", err)
+		}
+		if err != nil {
 			return commit.NoSource{Error: err.Error()}
 		}
 		return commit.Downloaded{Digest: a.Digest}

@@ -35,6 +35,7 @@ func (n *Node) routes() http.Handler {
 	r.Get("/segments/{table}/{segment}/events", n.handle(n.segmentEvents))
 	r.Post("/segments/{table}/{segment}/verify", n.handle(n.verifySegment))
 	r.Post("/segments/{table}/{segment}/upload", n.handle(n.askUpload))
+	r.Get("/segments/{table}/{segment}/upload", n.handle(n.uploadState))
 	r.Get("/partitions", n.handle(n.listPartitions))
 	r.Get("/healthz", n.handle(func(w http.ResponseWriter, _ *http.Request) error {
 		return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -203,13 +204,30 @@ func (n *Node) verifySegment(w http.ResponseWriter, r *http.Request) error {
 	return httpx.WriteJSON(w, http.StatusOK, result)
 }
 
+// askUpload has the copy here uploaded, whoever else would. How far it is, and what
+// came of it, GET says.
 func (n *Node) askUpload(w http.ResponseWriter, r *http.Request) error {
+	return n.tellUpload(w, r, http.StatusAccepted, false)
+}
+
+func (n *Node) uploadState(w http.ResponseWriter, r *http.Request) error {
+	return n.tellUpload(w, r, http.StatusOK, true)
+}
+
+func (n *Node) tellUpload(w http.ResponseWriter, r *http.Request, status int, poll bool) error {
 	s, _, err := n.held(chi.URLParam(r, "table"), chi.URLParam(r, "segment"))
 	if err != nil {
 		return err
 	}
-	n.copies.post(UploadAsked{s.SegmentKey()})
-	return httpx.WriteJSON(w, http.StatusAccepted, map[string]string{"segment": s.Name})
+	told, err := n.copies.askUpload(r.Context(), s.SegmentKey(), poll)
+	if err != nil {
+		return err
+	}
+	v := api.UploadState{Segment: s.Name, State: told.State, Failures: told.Failures, LastError: told.LastError}
+	if told.Failures > 0 {
+		v.LastErrorAt = time.Now().Add(told.LastAt - n.now()).UTC()
+	}
+	return httpx.WriteJSON(w, status, v)
 }
 
 func (n *Node) listPartitions(w http.ResponseWriter, _ *http.Request) error {

@@ -68,5 +68,11 @@ func (q *Queue[K]) Has(k K) bool {
 	return queued
 }
 
+// Is reports whether the key is in, and due from that moment on.
+func (q *Queue[K]) Is(k K, due time.Duration) bool {
+	at, queued := q.due[k]
+	return queued && at == due
+}
+
 // Len is how many keys are in, due or not.
 func (q *Queue[K]) Len() int { return len(q.due) }

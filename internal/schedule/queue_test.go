@@ -59,6 +59,9 @@ func TestQueueIsAMapSearchedForItsLeast(t *testing.T) {
 				}
 			}
 			_, in := model[k]
+			if at, queued := model[k]; q.Is(k, at) != queued || q.Is(k, at+1) {
+				t.Fatalf("%d is due at %d, the queue says otherwise", k, at)
+			}
 			if q.Len() != len(model) || q.Has(k) != in || q.entries.Len() != len(model) {
 				t.Fatalf("%d keys, %d entries, the map has %v", q.Len(), q.entries.Len(), model)
 			}

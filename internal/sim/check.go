@@ -46,6 +46,8 @@ type checker struct {
 	// uploaded when their segment had gone.
 	mayGo map[uuid.UUID]bool
 	late  map[string]bool
+	// behind are the segments, by name, of which an object was ever deleted behind our back.
+	behind map[string]bool
 }
 
 type configVersion struct {
@@ -79,7 +81,7 @@ func newChecker(c *cluster) *checker {
 		configs: map[configVersion]*meta.Config{}, shown: map[string]int64{}, refused: map[string]bool{}, digests: map[meta.SegmentKey]segment.Digest{}, expired: map[meta.SegmentKey]bool{},
 		rounds: map[roundKey]*round{}, epochs: map[int64]string{},
 		withdrawn: map[letGo]bool{}, releases: map[letGo]bool{},
-		mayGo: map[uuid.UUID]bool{}, late: map[string]bool{},
+		mayGo: map[uuid.UUID]bool{}, late: map[string]bool{}, behind: map[string]bool{},
 		images: []*meta.Image{meta.Empty()}, snapshots: map[metalog.SnapshotID]snapshotTruth{},
 	}
 }
@@ -215,7 +217,7 @@ func (k *checker) checkLocations(before *meta.Image, was, is *meta.Segment) {
 	for _, l := range is.Locations {
 		switch {
 		case l.URI != "":
-			if l.Verified && !k.c.objects.has(is.Name, is.Digest) {
+			if l.Verified && !k.behind[is.Name] && !k.c.objects.has(is.Name, is.Digest) {
 				k.fail("I3", "%s is listed in the deep store, and is not there", is.Name)
 			}
 			continue

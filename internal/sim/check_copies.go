@@ -50,7 +50,7 @@ func (k *checker) checkGone(before *meta.Image, was, is *meta.Segment) {
 		at := letGo{l.Node, is.SegmentKey()}
 		switch {
 		case l.URI != "":
-			if l.Verified && is.Generation == was.Generation && !slices.ContainsFunc(is.Locations, func(o meta.Location) bool { return o.URI == l.URI }) && k.c.objects.has(is.Name, is.Digest) {
+			if l.Verified && !k.behind[is.Name] && is.Generation == was.Generation && !slices.ContainsFunc(is.Locations, func(o meta.Location) bool { return o.URI == l.URI }) && k.c.objects.has(is.Name, is.Digest) {
 				k.fail("I3", "%s is in the deep store, and not listed there any more", is.Name)
 			}
 		case is.NodeLocation(l.Node) != nil, k.withdrawn[at]:

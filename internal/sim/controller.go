@@ -12,6 +12,7 @@ import (
 	"github.com/shoalstore/shoal/internal/controller"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // simController is the shell of a controller: what internal/controller does in
@@ -67,6 +68,7 @@ func (s *simController) leads() bool { return s.writer != nil && s.standing.Lead
 func (s *simController) begin() {
 	s.machine = controller.NewMachine()
 	s.machine.SetRetention(s.c.plan.Retention)
+	s.machine.SetValidation(s.c.plan.Validation)
 	s.writer, s.files, s.standing, s.polls = nil, nil, metalog.Standing{}, nil
 	s.tickets, s.submissions = map[controller.Ticket]func(controller.Action){}, map[uint64]func(metalog.Result, error){}
 	s.completing = map[meta.SegmentKey]string{}
@@ -254,6 +256,18 @@ func (s *simController) step(ev controller.Event) {
 			s.c.w.count.outcomes["retention held up by a clock, or free again"]++
 		case controller.Expired:
 			s.c.w.count.outcomes["segment expired"] += int64(a.Segments)
+		case controller.Survey:
+			s.after(s.c.w.between(time.Millisecond, 200*time.Millisecond), "everything looked at", func() {
+				s.step(controller.Surveyed{ID: a.ID, Findings: validation.Survey(a.Image, a.Request)})
+			})
+		case controller.ListDeepStore:
+			s.after(s.c.deepLatency(), "deep store listed", func() {
+				out := controller.ListObjects(context.Background(), a, s.c.deep)
+				s.c.w.count.outcomes["missed in a listing of the deep store"] += int64(len(out.Missing))
+				s.step(out)
+			})
+		case controller.AskUpload:
+			s.askUpload(a)
 		case controller.CheckDeepStore:
 			s.after(s.c.deepLatency(), "deep store looked at", func() { s.step(s.look(a)) })
 		}
@@ -274,6 +288,20 @@ func (s *simController) wrote(a controller.Write, res metalog.Result, err error)
 		s.c.w.count.outcomes["write of unknown outcome"]++
 	}
 	s.after(0, "wrote "+a.What, func() { s.step(ev) })
+}
+
+// askUpload asks a node to upload a segment, or how far it is.
+func (s *simController) askUpload(a controller.AskUpload) {
+	n := s.c.nodeAt(a.Node)
+	call(s.c.net, &s.process, &n.process, "upload asked", 10*time.Second,
+		func(reply func(answered[validation.Answer])) { n.askUpload(a.Table, a.Segment, a.Poll, reply) },
+		func(r answered[validation.Answer], err error) {
+			if err == nil && r.code != "" {
+				err = errors.New(r.code)
+			}
+			s.c.w.count.outcomes["upload asked for by validation"]++
+			s.step(controller.UploadAnswered{ID: a.ID, Answer: r.body, Err: err})
+		})
 }
 
 func (s *simController) look(a controller.CheckDeepStore) controller.Checked {

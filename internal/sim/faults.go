@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/segment"
 )
@@ -42,6 +43,7 @@ func (c *cluster) arm() {
 		BreakBuilder:     c.breakBuilder,
 		LoseUpload:       c.loseUpload,
 		SlowReader:       c.slowReader,
+		DeleteObject:     c.deleteObject,
 		DeleteTable:      c.makeAndDelete,
 		RotSnapshot:      c.rotSnapshot,
 		RotLog:           c.rotLog,
@@ -416,6 +418,35 @@ func (c *cluster) slowReader() bool {
 func (c *cluster) loseUpload() bool {
 	c.objects.lose = true
 	return c.plan.DeepStore
+}
+
+// deleteObject deletes an object of a segment that the leader has verified, behind its
+// back: the bucket has other users. Two nodes have the bytes, as the leader may let one
+// of them go by what it has seen.
+func (c *cluster) deleteObject() bool {
+	var all []*meta.Segment
+	for s := range c.check.image.TableSegments(c.table) {
+		if s.Status == meta.SegmentDone && s.DeepStoreVerified() && c.objects.has(s.Name, s.Digest) && c.check.goodCopies(s, nil) >= 3 {
+			all = append(all, s)
+		}
+	}
+	if len(all) == 0 {
+		return false
+	}
+	s := all[c.w.rnd.Intn(len(all))]
+	key, err := deepstore.DataKey(s.Name, s.Digest)
+	if err != nil {
+		return false
+	}
+	c.check.behind[s.Name] = true
+	which := c.w.rnd.Intn(3)
+	if which != 1 {
+		delete(c.objects.of, key)
+	}
+	if which != 0 {
+		delete(c.objects.of, deepstore.PiecesKey(key))
+	}
+	return true
 }
 
 func (c *cluster) expireSession() bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
 	"github.com/shoalstore/shoal/segment"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // simNode is the shell of a node: what internal/node does in goroutines, done in
@@ -53,6 +54,8 @@ type simNode struct {
 	standing nodeStanding
 	beats    int64
 	fetching map[meta.SegmentKey][]func() // who waits for a download of the segment
+	asking   map[uint64]func(node.UploadTold)
+	tickets  uint64
 }
 
 // nodeStanding is what the last answers of a leader said (internal/node, register.go).
@@ -74,6 +77,7 @@ func (n *simNode) begin() {
 	n.consumers = map[meta.PartitionKey]*consumer{}
 	n.fetching = map[meta.SegmentKey][]func(){}
 	n.releasing = map[meta.SegmentKey]bool{}
+	n.asking = map[uint64]func(node.UploadTold){}
 	n.store, n.files = nil, nil
 	if n.c.plan.sabotage != nil {
 		n.c.plan.sabotage(n)
@@ -370,9 +374,37 @@ func (n *simNode) register() {
 // step hands the copies' machine an event and carries out what it says.
 func (n *simNode) step(ev node.Event) {
 	for _, a := range n.machine.Step(n.mono(), ev) {
+		if told, ok := a.(node.UploadTold); ok {
+			n.asking[told.Ticket](told)
+			delete(n.asking, told.Ticket)
+			continue
+		}
 		n.c.check.decided(n, a)
 		n.after(n.c.w.between(0, 20*time.Millisecond), "copies", func() { n.perform(a) })
 	}
+}
+
+// askUpload has a segment uploaded, or says how far that is (internal/node, serve.go).
+func (n *simNode) askUpload(table, name string, poll bool, reply func(answered[validation.Answer])) {
+	var s *meta.Segment
+	if parsed, err := segment.ParseName(name); err == nil {
+		if t := n.image.TableByName(table); t != nil {
+			s = n.image.Segment(meta.SegmentKey{Table: t.ID, Partition: parsed.Partition, Seq: parsed.Seq})
+		}
+	}
+	if s == nil || s.Name != name || s.Status != meta.SegmentDone {
+		reply(refused[validation.Answer](api.CodeSegmentNotFound, ""))
+		return
+	}
+	if _, ok := n.store.Get(s.Table, s.Partition, s.Name, s.Digest); !ok {
+		reply(refused[validation.Answer](api.CodeSegmentNotFound, ""))
+		return
+	}
+	n.tickets++
+	n.asking[n.tickets] = func(told node.UploadTold) {
+		reply(answered[validation.Answer]{body: validation.Answer{Failures: told.Failures, LastError: told.LastError}})
+	}
+	n.step(node.UploadAsked{Ticket: n.tickets, Segment: s.SegmentKey(), Poll: poll})
 }
 
 // unexplained is why a copy is set aside.

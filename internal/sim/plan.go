@@ -7,6 +7,7 @@ import (
 	"github.com/shoalstore/shoal/internal/controller"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/metalog"
+	"github.com/shoalstore/shoal/validation"
 )
 
 // Plan is what a seed draws before a run: the shape of the cluster, and how often
@@ -41,6 +42,7 @@ type Plan struct {
 	// goes.
 	RetentionAge time.Duration
 	Retention    controller.RetentionTiming
+	Validation   controller.ValidationTiming
 	// When a snapshot of the metadata is due and when old ones go; zero values are the
 	// defaults, by which hardly one is made in a run. SnapshotJitter is how long each
 	// process waits at most before it makes one, SnapshotAsk how often a leader looks
@@ -104,6 +106,7 @@ const (
 	RotLog           Fault = "bit rot in a copy of the log"
 	CutInSnapshots   Fault = "power cut within work on snapshots"
 	LoseLogs         Fault = "leader dies when no other controller has its log"
+	DeleteObject     Fault = "object deleted behind our back"
 )
 
 // allFaults, in the order in which a seed draws them, with the mean times between
@@ -150,6 +153,7 @@ var allFaults = []struct {
 	{RotLog, 20 * time.Second, 4 * time.Minute},
 	{CutInSnapshots, 10 * time.Second, 2 * time.Minute},
 	{LoseLogs, 40 * time.Second, 4 * time.Minute},
+	{DeleteObject, 5 * time.Second, 2 * time.Minute},
 }
 
 // NewPlan draws a plan.
@@ -214,7 +218,24 @@ func NewPlan(seed int64) *Plan {
 		p.Faults[DeleteTable] = between(30*time.Second, 3*time.Minute)
 	}
 	p.drawSnapshots(rnd, share, between)
+	p.drawValidation(rnd, share, between)
 	return p
+}
+
+// drawValidation has half of the plans look at everything many times in a run, ask after
+// a short patience, and keep little in mind.
+func (p *Plan) drawValidation(rnd *rand.Rand, share float64, between func(lo, hi time.Duration) time.Duration) {
+	p.Validation = controller.DefaultValidation
+	if rnd.Intn(2) == 0 {
+		v := &p.Validation
+		v.First, v.Every, v.Soon = between(time.Second, 10*time.Second), between(5*time.Second, 30*time.Second), between(time.Second, 5*time.Second)
+		v.Manager.Patience, v.Manager.Poll = between(time.Second, 15*time.Second), between(500*time.Millisecond, 5*time.Second)
+		v.Limits = validation.Limits{Pool: 1 + rnd.Intn(4), PerTable: 1 + rnd.Intn(3), Failing: 1 + rnd.Intn(2), Most: 1 + rnd.Intn(20)}
+		v.Audit.Every = between(5*time.Second, 30*time.Second)
+	}
+	if p.DeepStore && rnd.Float64() < max(share, 0.6) {
+		p.Faults[DeleteObject] = between(5*time.Second, 2*time.Minute)
+	}
 }
 
 // drawSnapshots has half of the plans make many snapshots of the metadata, and draws the

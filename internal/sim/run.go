@@ -184,6 +184,9 @@ func (c *cluster) unrest() string {
 		if c.plan.DeepStore && !s.DeepStoreVerified() {
 			return fmt.Sprintf("%s has no verified copy in the deep store", s.Name)
 		}
+		if c.plan.DeepStore && !c.objects.has(s.Name, s.Digest) {
+			return fmt.Sprintf("%s is listed in the deep store, and is not there", s.Name)
+		}
 	}
 	if why := c.leftOfOthers(); why != "" {
 		return why

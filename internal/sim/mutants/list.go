@@ -249,4 +249,9 @@ var mutants = []mutant{
 		edits: []edit{{"metalog/snapshotter.go", "if err == nil || !errors.As(err, new(*CorruptionError)) {\n\t\t\treturn ref, h, err", "if err == nil || errors.As(err, new(*CorruptionError)) {\n\t\t\treturn ref, h, err"}},
 		by:    []string{"I6"}, seeds: 100,
 	},
+	{
+		name:  "deleted object is not looked for",
+		edits: []edit{{"internal/controller/audits.go", "m.check(s, missing.URI)", "_ = s"}},
+		by:    []string{"I6"}, seeds: 70,
+	},
 }
