@@ -42,7 +42,7 @@ func (c segmentsGet) find(ctx context.Context, a *app) (*wanted, error) {
 		return c.findAt(ctx, a)
 	}
 	var s life
-	if err := a.control.Get(ctx, segmentPath(c.Table, c.Segment, "metadata"), &s); err != nil {
+	if err := a.control.Get(ctx, segmentPath(c.Table, c.Segment, "metadata")+"?links=true", &s); err != nil {
 		return nil, err
 	}
 	if s.Status != meta.SegmentDone {

@@ -55,7 +55,8 @@ func (c *Controller) segment(r *http.Request) (*meta.Image, *meta.Table, *meta.S
 	return im, t, s, nil
 }
 
-// redirectToSegment sends a reader to the best live node.
+// redirectToSegment sends a reader to the best live node, and to the deep store when
+// there is none.
 func (c *Controller) redirectToSegment(w http.ResponseWriter, r *http.Request) error {
 	im, t, s, err := c.segment(r)
 	if err != nil {
@@ -64,28 +65,43 @@ func (c *Controller) redirectToSegment(w http.ResponseWriter, r *http.Request) e
 	if s.Status == meta.SegmentInProgress {
 		return httpx.Errorf(http.StatusConflict, "NOT_SEALED", "segment %q is still consuming", s.Name)
 	}
+	w.Header().Set("Cache-Control", "no-store")
 	for _, src := range meta.Sources(im, s, meta.PeersFirst, "") {
 		if src.Node != "" {
-			w.Header().Set("Cache-Control", "no-store")
 			http.Redirect(w, r, src.URL+api.SegmentPath(t.Name, s.Name), http.StatusTemporaryRedirect)
 			return nil
 		}
 	}
-	return httpx.Errorf(http.StatusServiceUnavailable, api.CodeNoSource, "no node that is up has segment %q", s.Name).
-		WithHeader("Retry-After", "5")
+	sent, err := c.redirectToDeepStore(w, r, im, s)
+	if sent {
+		return nil
+	}
+	return httpx.Errorf(http.StatusServiceUnavailable, api.CodeNoSource,
+		"no node that is up has segment %q, and no link leads to a copy in the deep store", s.Name).
+		With(err).WithHeader("Retry-After", "5")
 }
 
 // segmentMetadata shows a segment's record with its life: what the nodes that
-// have to do with it did to it.
+// have to do with it did to it. With ?links=true its deep-store copies come with
+// addresses that anyone can read for a while.
 func (c *Controller) segmentMetadata(w http.ResponseWriter, r *http.Request) error {
 	im, t, s, err := c.segment(r)
 	if err != nil {
 		return err
 	}
+	links, err := httpx.BoolParam(r, "links")
+	if err != nil {
+		return err
+	}
+	view := segmentView(im, t, s)
+	if links {
+		w.Header().Set("Cache-Control", "no-store")
+		c.linkSources(r.Context(), im, s, view.Sources)
+	}
 	return httpx.WriteJSON(w, http.StatusOK, struct {
 		api.SegmentView
 		Life []api.SegmentEvent `json:"life"`
-	}{segmentView(im, t, s), c.life(r.Context(), im, t, s)})
+	}{view, c.life(r.Context(), im, t, s)})
 }
 
 // lifeTimeout bounds how long a silent node holds up the answer.

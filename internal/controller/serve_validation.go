@@ -34,11 +34,9 @@ func (c *Controller) runValidation(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	dryRun := false
-	if s := r.URL.Query().Get("dryRun"); s != "" {
-		if dryRun, err = strconv.ParseBool(s); err != nil {
-			return httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "dryRun is %q, not true or false", httpx.OneLine(s))
-		}
+	dryRun, err := httpx.BoolParam(r, "dryRun")
+	if err != nil {
+		return err
 	}
 	return c.answerValidation(w, r, func(t Ticket) Event { return RunValidation{Ticket: t, DryRun: dryRun, Limit: limit} })
 }
