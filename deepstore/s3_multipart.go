@@ -18,7 +18,7 @@ const (
 	s3PartsAtOnce = 4
 	// abortMax bounds the attempt to clean up, which may be one of a process that
 	// is about to end.
-	abortMax = 5 * time.Second
+	abortMax = 15 * time.Second
 )
 
 // multipart puts an object in parts. The upload is aborted if it is certain that

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/shoalstore/shoal/internal/vfs"
 )
 
 // buildMax bounds building the gateway, which fetches its module the first time.
@@ -52,10 +54,14 @@ func build() (string, error) {
 		return "", err
 	}
 	final := filepath.Join(dir, "s3gateway-"+sum)
+	lock, err := lockDir(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
 	if _, err := os.Stat(final); err == nil {
 		return final, nil
 	}
-	// Built beside and renamed: another test process may be doing the same.
 	tmp, err := os.CreateTemp(dir, "building-*")
 	if err != nil {
 		return "", err
@@ -68,6 +74,26 @@ func build() (string, error) {
 		return "", err
 	}
 	return final, os.Rename(tmp.Name(), final)
+}
+
+// lockDir waits until no other process builds there: one that is killed gives its
+// lock up, and two at a time would take twice as long.
+func lockDir(ctx context.Context, dir string) (io.Closer, error) {
+	fsys, err := vfs.OS(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		lock, err := fsys.Lock("building")
+		if !errors.Is(err, vfs.ErrLocked) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // sourceSum is a hash of everything that the program is made of.

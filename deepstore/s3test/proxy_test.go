@@ -241,3 +241,14 @@ func TestOperationsAreTold(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// A gateway sees the end of the process that started it by its input, however
+// that process ended.
+func TestGatewayEndsWithItsStarter(t *testing.T) {
+	t.Parallel()
+	g := Start(t)
+	run := g.run
+	g.run = nil // not to be killed
+	must(t, run.stdin.Close())
+	must(t, run.cmd.Wait())
+}
