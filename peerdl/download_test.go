@@ -593,6 +593,50 @@ func TestDownloadInSeveralRanges(t *testing.T) {
 	})
 }
 
+// A source that has fewer slots than are asked for at once gives all the same,
+// without waste, and is asked less from then on.
+func TestDownloadInMoreRangesThanThereAreSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBlob(t, vfs.NewMem(), 6*piece)
+		slots, refused := NewLimiter(3), atomic.Int64{}
+		src := &memSource{blob: b}
+		src.fetch = func(_ context.Context, off, n int64) (io.ReadCloser, error) {
+			release, ok := slots.acquire()
+			if !ok {
+				refused.Add(1)
+				time.Sleep(time.Millisecond) // by then the others have brought something
+				return nil, &BusyError{RetryAfter: time.Second}
+			}
+			r := &paced{r: src.good(off, n), end: release}
+			return r, nil
+		}
+		cfg := testConfig(t)
+		cfg.limits.Window.Start = 8
+		res := download(t, NewDownloader(cfg), b, b.request(vfs.NewMem(), Source{Fetcher: src}))
+		if res.Stats.WastedBytes != 0 || refused.Load() == 0 || refused.Load() > 15 {
+			t.Errorf("stats %+v, refused %d times", res.Stats, refused.Load())
+		}
+	})
+}
+
+// paced gives its first byte at once, and the rest after a while.
+type paced struct {
+	r    io.Reader
+	read bool
+	end  func()
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	if !p.read {
+		p.read = true
+		return p.r.Read(b[:1])
+	}
+	time.Sleep(10 * time.Millisecond)
+	return p.r.Read(b)
+}
+
+func (p *paced) Close() error { p.end(); return nil }
+
 func TestRangeSizes(t *testing.T) {
 	for _, test := range []struct {
 		n        int64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -12,16 +13,17 @@ import (
 )
 
 // fetchPiece fetches one piece from one source into buf, verifies it, and only
-// then writes it. It returns how many bytes came, also on an error.
+// then writes it. It returns how many bytes came, also on an error, and whether
+// the source had no slot for some of it at first.
 //
 // The piece is asked for in so many ranges at once. With one of them it is hashed
 // while it arrives; of several the first is, and the rest when they are there.
-func (t *transfer) fetchPiece(ctx context.Context, a Assignment, requests int, buf []byte) (got int64, err error) {
+func (t *transfer) fetchPiece(ctx context.Context, a Assignment, requests int, buf []byte) (got int64, crowded bool, err error) {
 	off, n := t.pieces.Range(a.Piece)
 	verifier := t.pieces.Verifier(a.Piece)
 	src, step := &t.sources[a.Source], rangeSize(n, requests)
 
-	var sum atomic.Int64
+	var came tally
 	group, ctx := errgroup.WithContext(ctx)
 	for from := int64(0); from < n; from += step {
 		to := io.Writer(verifier)
@@ -29,23 +31,28 @@ func (t *transfer) fetchPiece(ctx context.Context, a Assignment, requests int, b
 			to = io.Discard
 		}
 		group.Go(func() error {
-			k, err := t.d.fetchWhole(ctx, src, off+from, buf[from:min(from+step, n)], to)
-			sum.Add(k)
-			return err
+			return t.d.fetchWhole(ctx, src, off+from, buf[from:min(from+step, n)], to, &came)
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return sum.Load(), err
+	err = group.Wait()
+	got, crowded = came.bytes.Load(), came.busy.Load() > 0
+	if err != nil {
+		return got, crowded, err
 	}
-	got = sum.Load()
 	verifier.Write(buf[min(step, n):n]) // it never fails
 	if err := verifier.Verify(); err != nil {
-		return got, &DeceptionError{What: "sent damaged bytes", Cause: err}
+		return got, crowded, &DeceptionError{What: "sent damaged bytes", Cause: err}
 	}
 	if err := t.writePiece(buf[:n], off); err != nil {
-		return got, &writeFailure{err}
+		return got, crowded, &writeFailure{err}
 	}
-	return got, nil
+	return got, crowded, nil
+}
+
+// tally is what the ranges of a piece have in common.
+type tally struct {
+	bytes atomic.Int64 // that came
+	busy  atomic.Int64 // answers that there is no slot
 }
 
 // rangeMin is the least that is worth a request of its own.
@@ -57,8 +64,9 @@ func rangeSize(n int64, requests int) int64 {
 	return max((n+int64(requests)-1)/int64(requests), rangeMin)
 }
 
-// Of a source that is busy in the middle of a range, which has cut it off and
-// now has no place for it, so much is waited for before what came is given up.
+// Of a source that has no slot for the rest of a piece, because it has cut us off
+// or because other ranges of it have the last ones, so much is waited for before
+// what came is given up.
 const (
 	busyMax  = 8 // answers in a row
 	busyWait = 200 * time.Millisecond
@@ -70,27 +78,29 @@ const (
 // as each try brings something: over a link that is cut again and again a piece
 // still gets through. Only the same source may continue it, so that there is
 // one to blame for the whole.
-func (d *Downloader) fetchWhole(ctx context.Context, src *Source, off int64, buf []byte, to io.Writer) (got int64, err error) {
-	n := int64(len(buf))
+func (d *Downloader) fetchWhole(ctx context.Context, src *Source, off int64, buf []byte, to io.Writer, came *tally) error {
+	n, got := int64(len(buf)), int64(0)
 	for busy := 0; got < n; {
-		k, err := d.fetchRange(ctx, src, off+got, buf[got:], to)
+		k, err := d.fetchRange(ctx, src, off+got, buf[got:], to, came)
 		got += k
 		var later *BusyError
 		switch {
 		case err == nil, ctx.Err() != nil, errors.As(err, new(*DeceptionError)):
-			return got, err
-		case errors.As(err, &later) && got > 0 && busy < busyMax:
+			return err
+		case errors.As(err, &later) && came.bytes.Load() > 0 && busy < busyMax:
 			busy++
-			if err := sleep(ctx, max(later.RetryAfter, busyWait)); err != nil {
-				return got, err
+			came.busy.Add(1)
+			wait := max(later.RetryAfter, busyWait)
+			if err := sleep(ctx, wait+rand.N(wait/2)); err != nil { // apart from the others
+				return err
 			}
 		case k < max(1, min(n/16, 64<<10)):
-			return got, err
+			return err
 		default:
 			busy = 0
 		}
 	}
-	return got, nil
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -111,7 +121,7 @@ const readSize = 256 << 10
 // fetchRange fills buf with the bytes at off and passes them to w. The reader
 // has to end where it was asked to. Neither asks nor reads beyond the budget of
 // its kind of source; the time that is waited for that is nobody's silence.
-func (d *Downloader) fetchRange(ctx context.Context, src *Source, off int64, buf []byte, w io.Writer) (got int64, err error) {
+func (d *Downloader) fetchRange(ctx context.Context, src *Source, off int64, buf []byte, w io.Writer, came *tally) (got int64, err error) {
 	rate := d.rate(src)
 	allowed := min(len(buf), rate.step())
 	if err := rate.wait(ctx, allowed); err != nil {
@@ -139,6 +149,7 @@ func (d *Downloader) fetchRange(ctx context.Context, src *Source, off int64, buf
 			allowed -= k
 			w.Write(buf[got : int(got)+k]) // a Verifier, which never fails
 			got += int64(k)
+			came.bytes.Add(int64(k))
 		}
 		if err == io.EOF && int(got) < len(buf) {
 			err = io.ErrUnexpectedEOF

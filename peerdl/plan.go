@@ -352,6 +352,10 @@ func (p *Planner) Done(a Assignment, now time.Time) bool {
 	return true
 }
 
+// Crowded records that a source had no slot for some range of a piece, though it
+// gave others of it: it is asked less at a time.
+func (p *Planner) Crowded(source int) { p.sources[source].window.shrink() }
+
 // Cancelled records that a fetch was given up for no fault of its source.
 func (p *Planner) Cancelled(a Assignment) { p.release(a) }
 

@@ -16,8 +16,9 @@ import (
 type event struct {
 	kind eventKind
 	Assignment
-	err error
-	got int64 // bytes that came from the source
+	err     error
+	got     int64 // bytes that came from the source
+	crowded bool  // it had no slot for some of it at first
 }
 
 type eventKind int
@@ -139,9 +140,9 @@ func (t *transfer) startFetch(ctx context.Context, a Assignment, requests int) {
 	t.inflight[a] = cancel
 	t.running.Go(func() {
 		buf := t.d.buffers.take()
-		got, err := t.fetchPiece(ctx, a, requests, buf)
+		got, crowded, err := t.fetchPiece(ctx, a, requests, buf)
 		t.d.buffers.put(buf)
-		t.events <- event{kind: eventFetched, Assignment: a, err: err, got: got}
+		t.events <- event{kind: eventFetched, Assignment: a, err: err, got: got, crowded: crowded}
 	})
 }
 
@@ -182,6 +183,9 @@ func (t *transfer) handle(ev event) error {
 	t.inflight[ev.Assignment]()
 	delete(t.inflight, ev.Assignment)
 	now := time.Now()
+	if ev.crowded {
+		t.plan.Crowded(ev.Source)
+	}
 	switch {
 	case ev.err == nil && t.plan.Done(ev.Assignment, now):
 		t.arrived(ev)
