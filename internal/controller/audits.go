@@ -29,8 +29,9 @@ const (
 	auditsMax = 4
 	// auditPages is how many pages one listing has at most.
 	auditPages = 10
-	// Listing waits while so many copies are to be looked at singly.
-	auditBacklog = 1000
+	// Listing waits while so many copies of the table are to be looked at singly.
+	auditBacklog     = 1000
+	auditBacklogWait = 5 * time.Second
 )
 
 var errNodeGone = errors.New("the node is not registered any more")
@@ -73,10 +74,14 @@ func (m *Machine) audit() {
 			}
 		}
 	}
-	for a.running < auditsMax && m.now.Mono >= a.free && m.checks.waiting.Len() < auditBacklog {
+	for a.running < auditsMax && m.now.Mono >= a.free {
 		id, ok := a.due.Due(m.now.Mono)
 		if !ok {
 			return
+		}
+		if m.checks.waiting.of(id) >= auditBacklog {
+			a.due.Set(id, m.now.Mono+auditBacklogWait)
+			continue
 		}
 		a.due.Remove(id)
 		m.list(id, a.of[id])

@@ -7,14 +7,15 @@ import (
 
 	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/deepstore"
-	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/validation"
 )
 
 const (
-	// checksMax bounds the looks into deep stores that are under way at once.
-	checksMax = 8
+	// checksMax bounds the looks into deep stores that are under way at once,
+	// checksPerTable those of one table.
+	checksMax      = 32
+	checksPerTable = 8
 	// urisMax bounds the places where one segment is looked for.
 	urisMax = 4
 	// A check that got no answer is tried again after a while that doubles.
@@ -27,7 +28,7 @@ const (
 // store is being asked, or what it said is being written.
 type checks struct {
 	of      map[meta.SegmentKey]map[string]*check // by URI
-	waiting *schedule.Queue[checkKey]
+	waiting *checkQueue
 	running int // looks under way
 }
 
@@ -46,7 +47,7 @@ type check struct {
 }
 
 func newChecks() checks {
-	return checks{of: map[meta.SegmentKey]map[string]*check{}, waiting: schedule.New(checkKey.compare)}
+	return checks{of: map[meta.SegmentKey]map[string]*check{}, waiting: newCheckQueue()}
 }
 
 // get returns the check, nil if there is none, or none any more.
@@ -133,6 +134,7 @@ func (m *Machine) startCheck(k checkKey) {
 	m.checks.waiting.Remove(k)
 	m.checks.get(k).busy = true
 	m.checks.running++
+	m.checks.waiting.ran(k.segment.Table, 1)
 	m.do(CheckDeepStore{
 		ID:      m.begin(effect{purpose: forLook, segment: k.segment, uri: k.uri, digest: s.Digest}),
 		Segment: k.segment, Name: s.Name, Store: store, URI: k.uri, SizeBytes: s.SizeBytes, Digest: s.Digest,
@@ -143,6 +145,7 @@ func (m *Machine) startCheck(k checkKey) {
 // location, one that is not there is withdrawn, so that it is uploaded again.
 func (m *Machine) checked(e effect, ev Checked) {
 	m.checks.running--
+	m.checks.waiting.ran(e.segment.Table, -1)
 	k := checkKey{e.segment, e.uri}
 	ch, s := m.checks.get(k), m.image.Segment(e.segment)
 	switch {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,7 +153,7 @@ func TestChecksAtOnceAreBoundedAndAllGetTheirTurn(t *testing.T) {
 	for _, s := range segments {
 		r.says(r.uploaded(s, uri(s)))
 	}
-	if len(r.flying) != checksMax {
+	if len(r.flying) != checksPerTable {
 		t.Fatalf("%d looks at once", len(r.flying))
 	}
 	r.settle()
@@ -163,6 +164,44 @@ func TestChecksAtOnceAreBoundedAndAllGetTheirTurn(t *testing.T) {
 	}
 	if r.m.checks.running != 0 {
 		t.Fatalf("%d are said to run", r.m.checks.running)
+	}
+}
+
+// One table whose store hangs does not hold up the others.
+func TestLooksOfATableThatHangLeaveRoomForOthers(t *testing.T) {
+	r := newRig(t)
+	hangs, well := r.table("hangs", 20, withDeepStore), r.table("well", 20, withDeepStore)
+	for p := range int32(20) {
+		s := r.done(hangs, p)
+		r.says(r.uploaded(s, uri(s)))
+	}
+	hanging := r.flying
+	if len(hanging) != checksPerTable {
+		t.Fatalf("%d looks at once", len(hanging))
+	}
+	r.flying = nil
+	for p := range int32(20) {
+		s := r.done(well, p)
+		r.deep[uri(s)] = true
+		r.says(r.uploaded(s, uri(s)))
+	}
+	r.settle()
+	for s := range r.log.Image.TableSegments(well) {
+		if s.Status == meta.SegmentDone && !s.DeepStoreVerified() {
+			t.Fatalf("%s is not verified", s.Name)
+		}
+	}
+	if got := r.m.checks.running; got != len(hanging) {
+		t.Fatalf("%d are said to run", got)
+	}
+	for _, a := range hanging {
+		r.step(failure(a))
+	}
+	if got := describe(r.flying); len(r.flying) != checksPerTable || strings.Contains(got, "well") {
+		t.Fatal(got)
+	}
+	if n := r.m.checks.waiting.Len(); n != r.m.checks.waiting.of(hangs) || n != 20-checksPerTable {
+		t.Fatalf("%d wait", n)
 	}
 }
 
