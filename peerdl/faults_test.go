@@ -77,6 +77,9 @@ func TestAllSourcesAreBadAndThenOneIsNot(t *testing.T) {
 		cut, b.peer(t, "empty", func(http.Handler) http.Handler { return http.NotFoundHandler() }),
 		b.peer(t, "liar", liars[0].wrap), {Name: "gone", URL: gone.URL},
 	}
+	for i := range sources[1:] {
+		sources[1+i].Rank = 1 // so that the first piece is asked of the one that gives it
+	}
 	fsys := vfs.NewMem()
 	d := NewDownloader(testConfig(t))
 	_, err := d.Download(context.Background(), b.request(fsys, sources...))
