@@ -11,7 +11,7 @@ import (
 // Ports are from below the range that the kernel gives to outgoing connections
 // and to listeners on port 0 (32768 up on Linux), so that nobody has taken the
 // port of a gateway, or of a proxy, that is down for a moment.
-const portMin, portMax = 10000, 15000
+const portMin, portMax = 10000, 12000
 
 // given keeps two users in this process from one port.
 var given = struct {
