@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"sort"
 	"strings"
 	"time"
 
@@ -256,71 +255,6 @@ func (s *section) Read(b []byte) (int, error) {
 }
 
 func (s *section) Close() error { return s.file.Close() }
-
-func (d *dirStore) List(ctx context.Context, prefix, after string, limit int) ([]Info, error) {
-	var out []Info
-	err := d.walk(ctx, func(info Info) {
-		if strings.HasPrefix(info.Key, prefix) && info.Key > after {
-			out = append(out, info)
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deepstore: list %s: %w", d.uri, err)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
-	return out[:min(max(limit, 0), len(out))], nil
-}
-
-// walk visits every object. What is not one by its name is somebody else's.
-func (d *dirStore) walk(ctx context.Context, visit func(Info)) error {
-	tables, err := d.fs.ReadDir(d.prefix)
-	if err != nil {
-		return err
-	}
-	for _, table := range tables {
-		if !table.IsDir() || table.Name() == uploadsDir {
-			continue
-		}
-		partitions, err := d.fs.ReadDir(path.Join(d.prefix, table.Name()))
-		if err != nil {
-			return err
-		}
-		for _, partition := range partitions {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if !partition.IsDir() {
-				continue
-			}
-			if err := d.walkPartition(path.Join(table.Name(), partition.Name()), visit); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (d *dirStore) walkPartition(dir string, visit func(Info)) error {
-	files, err := d.fs.ReadDir(path.Join(d.prefix, dir))
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		key := path.Join(dir, f.Name())
-		if _, err := ParseKey(key); err != nil {
-			continue
-		}
-		info, err := f.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		visit(Info{Key: key, SizeBytes: info.Size(), ModTime: info.ModTime()})
-	}
-	return nil
-}
 
 func (d *dirStore) Delete(ctx context.Context, key string) error {
 	name, err := d.file(key)
