@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/segment"
 )
@@ -71,11 +72,9 @@ func TestAllSourcesAreBadAndThenOneIsNot(t *testing.T) {
 			h.ServeHTTP(w, r)
 		})
 	})
-	gone := httptest.NewServer(nil)
-	gone.Close()
 	sources := []Source{
 		cut, b.peer(t, "empty", func(http.Handler) http.Handler { return http.NotFoundHandler() }),
-		b.peer(t, "liar", liars[0].wrap), {Name: "gone", URL: gone.URL},
+		b.peer(t, "liar", liars[0].wrap), {Name: "gone", URL: httpxtest.Refusing(t)},
 	}
 	for i := range sources[1:] {
 		sources[1+i].Rank = 1 // so that the first piece is asked of the one that gives it

@@ -18,6 +18,7 @@ import (
 
 	"github.com/shoalstore/shoal/commit"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/segment"
 )
 
@@ -304,14 +305,13 @@ func TestClientSaysNotLeaderWhenNobodyLeads(t *testing.T) {
 }
 
 func TestNoAnswerIsAnError(t *testing.T) {
-	dead := newController(t, answering(commit.Reply{}))
-	dead.Close()
+	dead := httpxtest.Refusing(t)
 	silent := newController(t, func(ctx context.Context, _ commit.Message) commit.Reply {
 		<-ctx.Done()
 		return commit.Reply{}
 	})
 	mute := newController(t, answering(commit.Reply{}))
-	for name, url := range map[string]string{"dead": dead.URL, "silent": silent.URL, "without a status": mute.URL, "no URL": "%"} {
+	for name, url := range map[string]string{"dead": dead, "silent": silent.URL, "without a status": mute.URL, "no URL": "%"} {
 		client := newClient(t, url)
 		client.timeout = 200 * time.Millisecond
 		if got, err := client.Send(t.Context(), message(commit.SegmentConsumed)); err == nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // controller answers as the leader, or names it.
@@ -51,12 +52,11 @@ func TestClientFollowsTheLeader(t *testing.T) {
 }
 
 func TestClientGivesUp(t *testing.T) {
-	dead := httptest.NewServer(nil)
-	dead.Close()
-	lost := controller(t, func() string { return dead.URL })
-	c := NewClient(&httpx.Client{}, lost.URL, dead.URL)
+	dead := httpxtest.Refusing(t)
+	lost := controller(t, func() string { return dead })
+	c := NewClient(&httpx.Client{}, lost.URL, dead)
 	err := c.Get(context.Background(), "/leader", nil)
-	if err == nil || !strings.Contains(err.Error(), dead.URL) || !strings.Contains(err.Error(), CodeNotLeader) || c.Known() {
+	if err == nil || !strings.Contains(err.Error(), dead) || !strings.Contains(err.Error(), CodeNotLeader) || c.Known() {
 		t.Fatalf("got %v; want what each controller said, and no known leader", err)
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"flag"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/meta"
 )
 
@@ -137,10 +137,9 @@ func TestExitStatus(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
-	dead := httptest.NewServer(nil)
-	dead.Close()
-	status, _, errs := shoalIn(t, "", "--controller", dead.URL, "status")
-	if status != ExitFailed || !strings.Contains(errs, dead.URL) {
+	dead := httpxtest.Refusing(t)
+	status, _, errs := shoalIn(t, "", "--controller", dead, "status")
+	if status != ExitFailed || !strings.Contains(errs, dead) {
 		t.Errorf("status %d, %q", status, errs)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shoalstore/shoal/internal/controller"
 	"github.com/shoalstore/shoal/internal/httpx"
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/internal/restore"
 	"github.com/shoalstore/shoal/internal/snapshots"
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -331,9 +332,7 @@ func TestMetadataRestoreRefuses(t *testing.T) {
 	h := testHistory(t)
 	good := metadataDir{batches: h.Batches, node: true}.serve(t).URL
 	leader := metadataDir{batches: h.Batches}.serve(t).URL
-	dead, gone := httptest.NewServer(nil), httptest.NewServer(nil)
-	dead.Close()
-	gone.Close()
+	dead, gone := httpxtest.Refusing(t), httpxtest.Refusing(t)
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		httpx.WriteError(w, errors.New("it is broken"))
 	}))
@@ -351,8 +350,8 @@ func TestMetadataRestoreRefuses(t *testing.T) {
 		status     int
 		says       []string
 	}{
-		"a node that does not answer": {good + "," + dead.URL, "", ExitFailed, []string{"node " + dead.URL + " does not answer", "connection refused", "leave it out if it is lost"}},
-		"two that do not":             {dead.URL + "," + gone.URL, "", ExitFailed, []string{"node " + dead.URL + " does not answer", "node " + gone.URL + " does not answer"}},
+		"a node that does not answer": {good + "," + dead, "", ExitFailed, []string{"node " + dead + " does not answer", "connection refused", "leave it out if it is lost"}},
+		"two that do not":             {dead + "," + gone, "", ExitFailed, []string{"node " + dead + " does not answer", "node " + gone + " does not answer"}},
 		"a node that is broken":       {good + "," + broken.URL, "", ExitFailed, []string{"node " + broken.URL, "INTERNAL", "leave it out"}},
 		"what is no node":             {foreign.URL, "", ExitFailed, []string{"node " + foreign.URL, "Is this the URL of a node?"}},
 		"a controller":                {leader, "", ExitFailed, []string{leader + " is a controller: name nodes"}},

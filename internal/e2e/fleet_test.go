@@ -58,7 +58,7 @@ func startFleet(t *testing.T, o fleetOptions) (*fleet, *gate) {
 	}
 	var g *gate
 	if o.gated {
-		g = openGate(t, url)
+		g = openGate(t, url, nil)
 		url, cfg.Advertise = g.URL, g.URL
 	}
 	if o.controller != nil {

@@ -27,7 +27,8 @@ type gate struct {
 	hook func(m commit.Message, forward func() commit.Reply) (deliver bool)
 }
 
-func openGate(t *testing.T, controller string) *gate {
+// openGate opens a gate to a controller; answers, if it is not nil, changes what that says.
+func openGate(t *testing.T, controller string, answers func(*http.Response) error) *gate {
 	t.Helper()
 	to, err := url.Parse(controller)
 	if err != nil {
@@ -38,7 +39,7 @@ func openGate(t *testing.T, controller string) *gate {
 		ErrorLog: log.New(io.Discard, "", 0),
 		// A controller that is not there looks like one to the caller, too.
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		FlushInterval: -1,
+		FlushInterval: -1, ModifyResponse: answers,
 	}}
 	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,13 +158,15 @@ func (l *league) addNode(t *testing.T, i int) {
 	var views []*zktest.Proxy
 	var gates []*gate
 	var urls []string
+	way := &nodeWay{}
 	for j := range l.controllers {
-		g := openGate(t, "http://"+l.controllers[j].role.Controller.Listen)
-		g.proxy.ModifyResponse = func(res *http.Response) error { return l.redirect(i, res) }
+		way.fronts = append(way.fronts, l.front(j))
+		g := openGate(t, "http://"+l.controllers[j].role.Controller.Listen, way.redirect)
 		gates = append(gates, g)
 		views = append(views, zktest.NewProxy(t, strings.TrimPrefix(g.URL, "http://")))
 		urls = append(urls, "http://"+views[j].Addr())
 	}
+	way.views.Store(&urls)
 	l.views, l.gates = append(l.views, views), append(l.gates, gates)
 	listen := freeAddr(t)
 	l.doors = append(l.doors, zktest.NewProxy(t, listen))
@@ -171,12 +175,24 @@ func (l *league) addNode(t *testing.T, i int) {
 	}))
 }
 
-// redirect rewrites an answer to a node: wherever it names a controller, it names the
+// nodeWay is how a node reaches the controllers: views are its URLs of them, in the order
+// of fronts, which are their own. They are not there while the node is being added; who
+// asks then is no node of this league, but somebody who once had a server at that port.
+type nodeWay struct {
+	fronts []string
+	views  atomic.Pointer[[]string]
+}
+
+// redirect rewrites an answer to the node: wherever it names a controller, it names the
 // node's own way there.
-func (l *league) redirect(node int, res *http.Response) error {
-	for j := range l.controllers {
-		if res.Header.Get(api.HeaderLeader) == l.front(j) {
-			res.Header.Set(api.HeaderLeader, "http://"+l.views[node][j].Addr())
+func (w *nodeWay) redirect(res *http.Response) error {
+	views := w.views.Load()
+	if views == nil {
+		return errors.New("a stranger asks")
+	}
+	for j, front := range w.fronts {
+		if res.Header.Get(api.HeaderLeader) == front {
+			res.Header.Set(api.HeaderLeader, (*views)[j])
 		}
 	}
 	if !strings.Contains(res.Header.Get("Content-Type"), "json") {
@@ -187,8 +203,8 @@ func (l *league) redirect(node int, res *http.Response) error {
 		return err
 	}
 	res.Body.Close()
-	for j := range l.controllers {
-		body = bytes.ReplaceAll(body, []byte(l.front(j)), []byte("http://"+l.views[node][j].Addr()))
+	for j, front := range w.fronts {
+		body = bytes.ReplaceAll(body, []byte(front), []byte((*views)[j]))
 	}
 	res.Body = io.NopCloser(bytes.NewReader(body))
 	res.ContentLength = int64(len(body))

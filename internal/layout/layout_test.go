@@ -38,11 +38,12 @@ var rows = [][]string{
 // beside are packages that belong to the tests of another: "x/y" stands in x's
 // row but may import x.
 var beside = map[string]string{
-	"deepstore/deepstoretest": "deepstore",
-	"deepstore/s3test":        "deepstore",
-	"meta/metatest":           "meta",
-	"metalog/devicetest":      "metalog",
-	"zkmeta/zktest":           "zkmeta",
+	"deepstore/deepstoretest":  "deepstore",
+	"deepstore/s3test":         "deepstore",
+	"internal/httpx/httpxtest": "internal/httpx",
+	"meta/metatest":            "meta",
+	"metalog/devicetest":       "metalog",
+	"zkmeta/zktest":            "zkmeta",
 }
 
 // free packages import what they like and are imported by nothing but tests.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/controller"
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/meta/metatest"
@@ -90,8 +91,7 @@ func TestRestore(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	batches := history(testCluster, 0, run{1, 6, ""}, run{3, 6, ""})
 	standing := metalog.Standing{Cluster: testCluster, Epoch: 3}
-	dead := httptest.NewServer(nil)
-	dead.Close()
+	dead := &httptest.Server{URL: httpxtest.Refusing(t)}
 	good := has{batches: batches, standing: standing}
 	twice := good.node(t)
 	for name, test := range map[string]struct {
