@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math/rand"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/shoalstore/shoal/deepstore"
@@ -19,8 +21,11 @@ import (
 type fleet struct {
 	observer
 	dir        string
+	env        []string // of each process, beside the test's own
 	controller *process
 	nodes      []*process
+	// objectFile is the file in which an S3 server keeps an object of its bucket.
+	objectFile func(key string) string
 }
 
 // fleetOptions vary a fleet. The zero value is three nodes that talk to their
@@ -29,6 +34,8 @@ type fleetOptions struct {
 	nodes int
 	// gated puts a gate in front of the controller, see gate_test.go.
 	gated bool
+	// env is in the environment of each process, beside the test's own.
+	env []string
 	// node and controller change a configuration before the first start.
 	node       func(i int, cfg *node.Config)
 	controller func(cfg *controller.Config)
@@ -44,31 +51,31 @@ func startFleet(t *testing.T, o fleetOptions) (*fleet, *gate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{dir: dir}
+	f := &fleet{dir: dir, env: o.env}
 	for _, dir := range []string{f.streamRoot(), f.deepStore()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	addr := freeAddr(t)
-	url := "http://" + addr
+	base := "http://" + addr
 	cfg := controller.Config{
 		Data: filepath.Join(f.dir, "controller"), Listen: addr, ID: "controller",
 		StreamRoot: f.streamRoot(), DeepStoreRoots: []string{f.deepStore()},
 	}
 	var g *gate
 	if o.gated {
-		g = openGate(t, url, nil)
-		url, cfg.Advertise = g.URL, g.URL
+		g = openGate(t, base, nil)
+		base, cfg.Advertise = g.URL, g.URL
 	}
 	if o.controller != nil {
 		o.controller(&cfg)
 	}
-	f.observer = newObserver(t, url)
+	f.observer = newObserver(t, base)
 	f.controller = f.process(t, "controller", role{Controller: &cfg})
 	f.controller.start()
 	for i := range o.nodes {
-		f.nodes = append(f.nodes, f.newNode(t, i, url, o.node))
+		f.nodes = append(f.nodes, f.newNode(t, i, base, o.node))
 	}
 	f.startNodes()
 	f.awaitNodes(o.nodes)
@@ -89,7 +96,7 @@ func (f *fleet) newNode(t *testing.T, i int, controller string, change func(int,
 
 // process makes a process of the fleet; it is not started.
 func (f *fleet) process(t *testing.T, name string, r role) *process {
-	p := &process{t: t, name: name, role: r, log: filepath.Join(f.dir, name+".log")}
+	p := &process{t: t, name: name, role: r, log: filepath.Join(f.dir, name+".log"), env: f.env}
 	t.Cleanup(p.finish)
 	return p
 }
@@ -132,9 +139,7 @@ func (p *process) data() string {
 func (f *fleet) tableConfig(name string, changes map[string]any) map[string]any {
 	cfg := map[string]any{
 		"name": name, "stream": map[string]any{"type": "files", "path": name}, "replication": len(f.nodes),
-		"format": map[string]any{"type": "json", "columns": []any{
-			map[string]any{"name": "id", "type": "int64"}, map[string]any{"name": "text", "type": "string"},
-		}},
+		"format":     jsonFormat(usualColumns),
 		"segment":    map[string]any{"maxRows": 100},
 		"completion": map[string]any{"holdTime": "300ms"},
 	}
@@ -142,6 +147,19 @@ func (f *fleet) tableConfig(name string, changes map[string]any) map[string]any 
 		cfg[k] = v
 	}
 	return cfg
+}
+
+// storeDir is the directory that has the objects of a deep store, whoever serves them.
+func (f *fleet) storeDir(uri string) string {
+	f.t.Helper()
+	u, err := url.Parse(uri)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if u.Scheme == "s3" {
+		return f.objectFile(strings.TrimPrefix(u.Path, "/"))
+	}
+	return u.Path
 }
 
 // withDeepStore backs a table up.

@@ -116,11 +116,7 @@ func TestDeepStoreOutage(t *testing.T) {
 	}
 	for name := range tables {
 		o.awaitCommitted(name, 2000)
-		o.await("every node's copy of "+name, func() (bool, string) {
-			segments := o.committedSegments(name)
-			short := slices.DeleteFunc(slices.Clone(segments), func(s api.SegmentView) bool { return !s.UnderReplicated })
-			return len(short) == 0, fmt.Sprintf("%d of %d are short of copies", len(short), len(segments))
-		})
+		o.awaitCopies(name)
 	}
 	o.awaitDrained("well")
 	for _, s := range o.committedSegments("well") {

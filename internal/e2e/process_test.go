@@ -20,8 +20,9 @@ type process struct {
 	t    *testing.T
 	name string
 	role role
-	log  string // file with the output of all its lives
-	url  string // of this life
+	log  string   // file with the output of all its lives
+	env  []string // beside the test's own environment
+	url  string   // of this life
 
 	cmd    *exec.Cmd
 	stdin  io.Closer
@@ -46,7 +47,7 @@ func (p *process) begin() error {
 	}
 	defer out.Close()
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), roleEnv+"="+string(spec))
+	p.cmd.Env = append(append(os.Environ(), p.env...), roleEnv+"="+string(spec))
 	p.cmd.Stderr = out
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {

@@ -23,12 +23,28 @@ type producer struct {
 	files []*os.File
 	next  []int64 // rows written, by partition
 	made  atomic.Int64
+	// columns are what a table declares of the rows, and a proof compares.
+	columns []column
+}
+
+// column is one that a table declares.
+type column struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// usualColumns are those of row's rows.
+var usualColumns = []column{{"id", "int64"}, {"text", "string"}}
+
+// jsonFormat is a table's format with those columns.
+func jsonFormat(columns []column) map[string]any {
+	return map[string]any{"type": "json", "columns": columns}
 }
 
 // newProducer makes the stream <root>/<name> with that many empty partitions.
 func newProducer(t *testing.T, root, name string, partitions int) *producer {
 	t.Helper()
-	p := &producer{t: t, dir: filepath.Join(root, name), next: make([]int64, partitions)}
+	p := &producer{t: t, dir: filepath.Join(root, name), next: make([]int64, partitions), columns: usualColumns}
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -50,11 +49,11 @@ func (f *fleet) prove(table string, p *producer) {
 			body := f.fetch(n.url, s)
 			if first == nil {
 				first = body
-				compareRows(f.t, lines[s.Partition], s, body)
+				compareRows(f.t, p.columns, lines[s.Partition], s, body)
 			}
 		}
 		if tv.Config.DeepStore != nil {
-			f.checkDeepStore(strings.TrimPrefix(tv.Config.DeepStore.URI, "file://"), s)
+			f.checkDeepStore(f.storeDir(tv.Config.DeepStore.URI), s)
 		}
 		if s.LastError != nil {
 			f.t.Errorf("%s is done and has the error %+v", s.Name, s.LastError)
@@ -96,7 +95,7 @@ func digestOf(body []byte) segment.Digest {
 }
 
 // compareRows compares a segment with the stream, row by row.
-func compareRows(t *testing.T, lines [][]byte, s api.SegmentView, body []byte) {
+func compareRows(t *testing.T, columns []column, lines [][]byte, s api.SegmentView, body []byte) {
 	t.Helper()
 	r, err := segment.OpenFile(bytes.NewReader(body), int64(len(body)))
 	if err != nil {
@@ -112,7 +111,7 @@ func compareRows(t *testing.T, lines [][]byte, s api.SegmentView, body []byte) {
 			t.Errorf("%s: %v", s.Name, err)
 			return
 		}
-		if problem := compareRow(lines, next, row); problem != "" {
+		if problem := compareRow(columns, lines, next, row); problem != "" {
 			t.Errorf("%s: %s", s.Name, problem)
 			return
 		}
@@ -124,7 +123,7 @@ func compareRows(t *testing.T, lines [][]byte, s api.SegmentView, body []byte) {
 }
 
 // compareRow says what is wrong with a row that should be the line at offset.
-func compareRow(lines [][]byte, offset int64, row *segment.StoredRow) string {
+func compareRow(columns []column, lines [][]byte, offset int64, row *segment.StoredRow) string {
 	if row.Offset != offset {
 		return fmt.Sprintf("has offset %d where %d belongs", row.Offset, offset)
 	}
@@ -135,24 +134,53 @@ func compareRow(lines [][]byte, offset int64, row *segment.StoredRow) string {
 	if !bytes.Equal(row.Value, line) {
 		return fmt.Sprintf("row %d is %.100q, in the stream it is %.100q", offset, row.Value, line)
 	}
-	var want struct {
-		ID   int64
-		Text string
-	}
-	if json.Unmarshal(line, &want) != nil {
-		if row.Error == "" || row.Columns[0] != nil || row.Columns[1] != nil {
-			return fmt.Sprintf("row %d is not JSON, and yet has columns %v and the error %q", offset, row.Columns, row.Error)
-		}
-		return ""
-	}
-	if row.Error != "" || row.Columns[0] != want.ID || row.Columns[1] != want.Text {
-		return fmt.Sprintf("row %d has columns %.100v and the error %q, want %+.100v", offset, row.Columns, row.Error, want)
+	want, err := columnsOf(columns, line)
+	if (row.Error == "") != (err == nil) || !slices.Equal(row.Columns, want) {
+		return fmt.Sprintf("row %d has columns %.100v and the error %q, want %.100v and %v", offset, row.Columns, row.Error, want, err)
 	}
 	return ""
 }
 
-// checkDeepStore checks a segment's bytes in the deep store of a directory, and its
-// sidecar.
+// columnsOf decodes a line as a table with those columns has to: all of it, or no
+// column at all.
+func columnsOf(columns []column, line []byte) ([]any, error) {
+	values := make([]any, len(columns))
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return values, err
+	}
+	for i, c := range columns {
+		field := fields[c.Name]
+		if field == nil || string(field) == "null" {
+			continue
+		}
+		var err error
+		switch c.Type {
+		case "int32":
+			values[i], err = decode[int32](field)
+		case "int64":
+			values[i], err = decode[int64](field)
+		case "float64":
+			values[i], err = decode[float64](field)
+		case "string":
+			values[i], err = decode[string](field)
+		default:
+			err = fmt.Errorf("no proof knows the type %s of column %s", c.Type, c.Name)
+		}
+		if err != nil {
+			return make([]any, len(columns)), err
+		}
+	}
+	return values, nil
+}
+
+func decode[T any](field json.RawMessage) (v T, err error) {
+	err = json.Unmarshal(field, &v)
+	return v, err
+}
+
+// checkDeepStore checks a segment's bytes in the directory that a deep store is, or
+// keeps its objects in, and its sidecar.
 func (f *fleet) checkDeepStore(dir string, s api.SegmentView) {
 	f.t.Helper()
 	key, err := deepstore.DataKey(s.Name, s.Digest)

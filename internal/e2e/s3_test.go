@@ -1,96 +1,146 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/deepstore/s3test"
+	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/controller"
 	"github.com/shoalstore/shoal/internal/node"
 )
 
-// TestSegmentsGoToS3 has processes that keep their segments in a real S3 server,
-// which then goes away: commits and replication go on without it, and when it is
-// back it gets what it has missed. A process sees the server by its settings and
-// the environment only.
+// s3Fleet is a fleet that keeps its segments in a real S3 server. Its processes see
+// that by their settings and their environment only.
+type s3Fleet struct {
+	*fleet
+	gateway *s3test.Gateway
+}
+
+// s3Root is below what every table of an s3Fleet has its store.
+const s3Root = "s3://" + s3test.Bucket + "/backups"
+
+// startS3Fleet starts one that reaches the gateway, which may be down, by an endpoint.
+func startS3Fleet(t *testing.T, gateway *s3test.Gateway, endpoint string, nodes int) s3Fleet {
+	t.Helper()
+	access := deepstore.S3Config{Endpoint: endpoint}
+	f, _ := startFleet(t, fleetOptions{
+		nodes: nodes, env: gateway.Environ(),
+		node:       func(_ int, cfg *node.Config) { cfg.DeepStoreRoots, cfg.S3 = []string{s3Root}, access },
+		controller: func(cfg *controller.Config) { cfg.DeepStoreRoots, cfg.S3 = []string{s3Root}, access },
+	})
+	f.objectFile = func(key string) string { return gateway.ObjectFile(key) }
+	return s3Fleet{f, gateway}
+}
+
+// inS3 gives a table its store, beside other changes.
+func inS3(table string, changes map[string]any) map[string]any {
+	all := map[string]any{"deepStore": map[string]any{"uri": s3Root + "/of-" + table}}
+	maps.Copy(all, changes)
+	return all
+}
+
+// client asks the gateway without any of our code between.
+func (f s3Fleet) client() *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: aws.String(f.gateway.Endpoint()), Region: s3test.Region, UsePathStyle: true, Credentials: f.gateway.Credentials(),
+	})
+}
+
+// keys are those of a segment's two objects in the bucket: the data's, its sidecar's.
+func (f s3Fleet) keys(s api.SegmentView) (data, sidecar string) {
+	f.t.Helper()
+	key, err := deepstore.DataKey(s.Name, s.Digest)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	below := strings.TrimPrefix(s3Root, "s3://"+s3test.Bucket+"/") + "/of-" + s.TableName + "/"
+	return below + key, below + deepstore.PiecesKey(key)
+}
+
+// checkBucket checks that the bucket has the objects of the committed segments, and
+// nothing else, parts of uploads that did not end included; and that each is vouched
+// for by S3. It returns how many objects were put in parts.
+func (f s3Fleet) checkBucket(tables ...string) (inParts int) {
+	f.t.Helper()
+	client := f.client()
+	var want, have []string
+	for _, table := range tables {
+		store, err := deepstore.Open(s3Root+"/of-"+table, []string{s3Root}, deepstore.S3Config{Endpoint: f.gateway.Endpoint(), Credentials: f.gateway.Credentials()})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, s := range f.committedSegments(table) {
+			data, sidecar := f.keys(s)
+			want = append(want, data, sidecar)
+			key, err := deepstore.DataKey(s.Name, s.Digest)
+			if err == nil {
+				err = deepstore.VerifySegment(f.t.Context(), store, key, s.SizeBytes, s.Digest)
+			}
+			if err != nil {
+				f.t.Errorf("%s: %v", s.Name, err)
+			}
+		}
+	}
+	in := &s3.ListObjectsV2Input{Bucket: aws.String(s3test.Bucket)}
+	for {
+		page, err := client.ListObjectsV2(f.t.Context(), in)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, o := range page.Contents {
+			have = append(have, aws.ToString(o.Key))
+			if strings.Contains(aws.ToString(o.ETag), "-") { // as S3 marks an object of parts
+				inParts++
+			}
+		}
+		if !aws.ToBool(page.IsTruncated) {
+			break
+		}
+		in.ContinuationToken = page.NextContinuationToken
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if !slices.Equal(have, want) {
+		f.t.Errorf("in the bucket are %v, and committed are %v", have, want)
+	}
+	uploads, err := client.ListMultipartUploads(f.t.Context(), &s3.ListMultipartUploadsInput{Bucket: in.Bucket})
+	if err != nil || len(uploads.Uploads) > 0 {
+		f.t.Errorf("uploads in parts were left: %s", asJSON(uploads, err))
+	}
+	return inParts
+}
+
+// TestSegmentsGoToS3: S3 goes away in the middle, to who knows it as connections that
+// break; commits and replication go on without it, and when it is back it gets what it
+// has missed.
 func TestSegmentsGoToS3(t *testing.T) {
+	t.Parallel()
 	gateway := s3test.Start(t)
 	proxy := s3test.NewProxy(t, gateway.Addr())
-	for _, setting := range gateway.Environ() {
-		name, value, _ := strings.Cut(setting, "=")
-		t.Setenv(name, value)
-	}
-	const root, uri = "s3://" + s3test.Bucket + "/backups", "s3://" + s3test.Bucket + "/backups/of-e2e"
-	access := deepstore.S3Config{Endpoint: proxy.Endpoint()}
-	f, _ := startFleet(t, fleetOptions{
-		nodes:      2,
-		node:       func(_ int, cfg *node.Config) { cfg.DeepStoreRoots, cfg.S3 = []string{root}, access },
-		controller: func(cfg *controller.Config) { cfg.DeepStoreRoots, cfg.S3 = []string{root}, access },
-	})
+	f := startS3Fleet(t, gateway, proxy.Endpoint(), 2)
 	p := newProducer(t, f.streamRoot(), "clicks", 2)
 	p.add(150)
-	f.createTable("clicks", map[string]any{"deepStore": map[string]any{"uri": uri}})
+	f.createTable("clicks", inS3("clicks", nil))
 	f.awaitComplete("clicks", p.ends(), f.urls())
-	f.awaitInDeepStore("clicks")
+	f.awaitDrained("clicks")
 
 	proxy.Outage()
 	p.add(150)
 	f.awaitCommitted("clicks", 2*(150+100)) // a segment more of each partition
-	f.await("the copies on the nodes", func() (bool, string) {
-		for _, s := range f.committedSegments("clicks") {
-			if s.CountedCopies != 2 {
-				return false, fmt.Sprintf("%s has %d", s.Name, s.CountedCopies)
-			}
-		}
-		return true, ""
-	})
-	missing := 0
-	for _, s := range f.committedSegments("clicks") {
-		if !s.InDeepStore {
-			missing++
-		}
-	}
-	if missing != 2 {
+	f.awaitCopies("clicks")
+	if missing := f.notInDeepStore("clicks"); missing != 2 {
 		t.Errorf("S3 is away, and %d segments are not in it, want the two that came since", missing)
 	}
 	proxy.Heal()
 	f.awaitComplete("clicks", p.ends(), f.urls())
-	f.awaitInDeepStore("clicks")
-
-	store, err := deepstore.Open(uri, []string{root}, deepstore.S3Config{Endpoint: gateway.Endpoint(), Credentials: gateway.Credentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	segments := f.committedSegments("clicks")
-	for _, s := range segments {
-		key, err := deepstore.DataKey(s.Name, s.Digest)
-		if err == nil {
-			err = deepstore.VerifySegment(t.Context(), store, key, s.SizeBytes, s.Digest)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", s.Name, err)
-		}
-	}
-	objects, err := store.List(context.Background(), "", "", 1000)
-	if err != nil || len(objects) != 2*len(segments) {
-		t.Errorf("%d objects of %d segments, %v", len(objects), len(segments), err)
-	}
-	f.checkLeftovers("clicks")
-}
-
-// awaitInDeepStore waits until the leader has verified a copy of every segment.
-func (f *fleet) awaitInDeepStore(table string) {
-	f.t.Helper()
-	f.await("every segment of "+table+" in the deep store", func() (bool, string) {
-		missing := 0
-		for _, s := range f.committedSegments(table) {
-			if !s.InDeepStore {
-				missing++
-			}
-		}
-		return missing == 0, fmt.Sprintf("%d are not", missing)
-	})
+	f.awaitDrained("clicks")
+	f.prove("clicks", p)
+	f.checkBucket("clicks")
 }

@@ -159,8 +159,8 @@ func (p *process) base() string {
 	return p.url
 }
 
-// metric reads one of a process's metrics, by its name and labels; −1 if it shows no such.
-func (o *observer) metric(p *process, name string) float64 {
+// metrics reads all that a process shows.
+func (o *observer) metrics(p *process) string {
 	o.t.Helper()
 	req, err := http.NewRequestWithContext(o.t.Context(), http.MethodGet, p.base()+"/metrics", nil)
 	if err != nil {
@@ -175,7 +175,13 @@ func (o *observer) metric(p *process, name string) float64 {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	for line := range strings.Lines(string(body)) {
+	return string(body)
+}
+
+// metric reads one of a process's metrics, by its name and labels; −1 if it shows no such.
+func (o *observer) metric(p *process, name string) float64 {
+	o.t.Helper()
+	for line := range strings.Lines(o.metrics(p)) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
 			v, err := strconv.ParseFloat(value, 64)
 			if err != nil {

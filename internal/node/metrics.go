@@ -28,7 +28,7 @@ var (
 	queuedBytes = prometheus.NewDesc("shoal_node_uploads_waiting_bytes", "Bytes of the segments that wait for their upload or its next try.", nil, nil)
 	oldestDesc  = prometheus.NewDesc("shoal_node_uploads_waiting_oldest_timestamp_seconds", "When the oldest segment that waits for its upload was committed, 0 for none.", nil, nil)
 	runningDesc = prometheus.NewDesc("shoal_node_uploads_running", "Uploads under way.", nil, nil)
-	failingDesc = prometheus.NewDesc("shoal_node_uploads_failing_tables", "Tables whose last upload by this node has failed: they have one at a time.", nil, nil)
+	failingDesc = prometheus.NewDesc("shoal_node_uploads_failing_tables", "Tables with more to upload whose last upload by this node has failed: they have one at a time.", nil, nil)
 	appliedDesc = prometheus.NewDesc("shoal_node_applied_offset", "Next offset of the node's image of the metadata.", nil, nil)
 )
 

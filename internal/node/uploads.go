@@ -65,6 +65,7 @@ func (a readyUpload) compare(b readyUpload) int {
 // tableUploads are those of one table.
 type tableUploads struct {
 	ready   *btree.BTreeG[readyUpload]
+	queued  int // ready or not
 	running int
 	proven  bool // the last upload succeeded
 	failing bool // it failed
@@ -109,6 +110,7 @@ func (u *uploads) set(now time.Duration, k meta.SegmentKey, due time.Duration, e
 	}
 	u.entries[k] = e
 	u.bytes += e.bytes
+	u.table(k.Table).queued++
 	u.byAge.Set(aged{e.risk.Committed, k})
 	if e.ready {
 		u.table(k.Table).ready.Set(readyUpload{e.asked, e.risk, k})
@@ -125,6 +127,7 @@ func (u *uploads) remove(k meta.SegmentKey) {
 	}
 	delete(u.entries, k)
 	u.bytes -= e.bytes
+	u.table(k.Table).queued--
 	u.byAge.Delete(aged{e.risk.Committed, k})
 	if e.ready {
 		u.table(k.Table).ready.Delete(readyUpload{e.asked, e.risk, k})
@@ -206,7 +209,7 @@ func (u *uploads) jitter(now time.Duration, k meta.SegmentKey, wait time.Duratio
 // tidy drops what is remembered of tables that are gone.
 func (u *uploads) tidy(im *meta.Image) {
 	for id, t := range u.tables {
-		if im.Table(id) == nil && t.running == 0 && t.ready.Len() == 0 {
+		if im.Table(id) == nil && t.running == 0 && t.queued == 0 {
 			delete(u.tables, id)
 		}
 	}
@@ -217,7 +220,10 @@ type UploadQueue struct {
 	Waiting, Running int
 	WaitingBytes     int64
 	// Oldest is when the first of those that wait was committed, ms, 0 without any.
-	Oldest        int64
+	Oldest int64
+	// FailingTables are those whose last upload failed and that have more to upload. Of
+	// one that has not, others may have uploaded what this node could not: it would
+	// look as if its store were away for as long as this node commits nothing of it.
 	FailingTables int
 }
 
@@ -227,7 +233,7 @@ func (u *uploads) stats() UploadQueue {
 		q.Oldest = first.committed
 	}
 	for _, t := range u.tables {
-		if t.failing {
+		if t.failing && t.queued+t.running > 0 {
 			q.FailingTables++
 		}
 	}

@@ -309,3 +309,26 @@ func TestUploadQueueKnowsItsBytesAndItsOldest(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 }
+
+// What this node could not upload, another one has: nothing fails here any more.
+func TestTableIsNotFailingWithoutAnythingToUpload(t *testing.T) {
+	u := newUploader(t, 2, "a")
+	u.happens(u.ends("a0", errAway))
+	if q := u.m.Uploads(); q.FailingTables != 1 || q.Waiting != 2 {
+		t.Fatalf("%+v", q)
+	}
+	for _, name := range []string{"a0", "a1"} {
+		k := u.keys[name]
+		u.log.Do(t, meta.SetDeepStoreLocation(k, u.log.Image.Segment(k).Digest, "file:///deep/"+name, true))
+	}
+	u.happens(u.image())
+	if q := u.m.Uploads(); q != (UploadQueue{}) {
+		t.Errorf("%+v", q)
+	}
+	u.add("a")
+	u.show()
+	u.step(holds(u.keys["a2"], good(u.log.Image.Segment(u.keys["a2"]))))
+	if q := u.m.Uploads(); q.FailingTables != 1 { // it is not known to be better
+		t.Errorf("%+v", q)
+	}
+}
