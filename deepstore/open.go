@@ -60,7 +60,7 @@ func checkRoot(root string) error {
 		_, err := parseS3(root)
 		return err
 	case strings.Contains(root, "://"):
-		return fmt.Errorf("deepstore: root %q: want a directory or s3://bucket/prefix", clip(root))
+		return fmt.Errorf("deepstore: root %q: want a directory or s3://bucket/prefix", clip(config.WithoutSecrets(root)))
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	ourconfig "github.com/shoalstore/shoal/internal/config"
 )
 
 // S3Config is how S3 is reached. It belongs to the process, not to a table. The
@@ -56,7 +58,7 @@ func (c S3Config) Validate() error {
 	case err == nil && u.User != nil:
 		return fmt.Errorf("deepstore: the S3 endpoint at %s has credentials in its URL: they belong into the environment or the shared files", clip(u.Host))
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("deepstore: S3 endpoint %q: want http://host:port or https://host", clip(c.Endpoint))
+		return fmt.Errorf("deepstore: S3 endpoint %q: want http://host:port or https://host", clip(ourconfig.WithoutSecrets(c.Endpoint)))
 	}
 	return nil
 }
@@ -92,6 +94,11 @@ func newS3Client(cfg S3Config) (*s3Client, error) {
 	}
 	c := &s3Client{endpoint: "AWS"}
 	c.api = s3.NewFromConfig(loaded, func(o *s3.Options) { c.profile(cfg, o) })
+	if c.endpoint != "AWS" { // it may be of the environment
+		if err := (S3Config{Endpoint: c.endpoint}).Validate(); err != nil {
+			return nil, err
+		}
+	}
 	if c.region == "" {
 		return nil, errors.New("deepstore: S3 needs a region: set --s3-region, or AWS_REGION in the environment")
 	}

@@ -55,4 +55,12 @@ func TestS3ProfilesOfEndpoints(t *testing.T) {
 	if _, err := newS3Client(S3Config{}); err == nil || !strings.Contains(err.Error(), "--s3-region") {
 		t.Errorf("AWS without a region: %v", err)
 	}
+	for _, endpoint := range []string{"http://key:hunter2@127.0.0.1:1", "http://127.0.0.1:1?hunter2", "http://%zzhunter2@h"} {
+		t.Setenv("AWS_ENDPOINT_URL_S3", endpoint)
+		for _, cfg := range []S3Config{{}, {Endpoint: endpoint}} {
+			if _, err := newS3Client(cfg); err == nil || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s, %+v: %v", endpoint, cfg, err)
+			}
+		}
+	}
 }

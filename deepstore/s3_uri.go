@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/shoalstore/shoal/internal/config"
 )
 
 // s3Place is what s3://bucket/prefix names.
@@ -25,7 +27,7 @@ var (
 // parseS3 reads the URI of a store, or of a root, in S3.
 func parseS3(uri string) (s3Place, error) {
 	bad := func(why string) (s3Place, error) {
-		return s3Place{}, fmt.Errorf("deepstore: %q: %s", clip(uri), why)
+		return s3Place{}, fmt.Errorf("deepstore: %q: %s", clip(config.WithoutSecrets(uri)), why)
 	}
 	u, err := url.Parse(uri)
 	switch {

@@ -142,7 +142,7 @@ func (c *CompletionConfig) validate(faults *config.Faults) {
 
 func (d *DeepStoreConfig) validate(faults *config.Faults, commitTimeout config.Duration) {
 	if problem := deepStoreURIProblem(d.URI); problem != "" {
-		faults.Addf("deepStore.uri", d.URI, "%s", problem)
+		faults.Addf("deepStore.uri", config.WithoutSecrets(d.URI), "%s", problem)
 	}
 	switch {
 	case d.UploadWait < 0:

@@ -197,3 +197,11 @@ func withLine(doc, line string) string {
 	}
 	return fmt.Sprintf("%s%s\n", kept.String(), line)
 }
+
+// Whoever reads the faults need not be who wrote the file.
+func TestFaultsShowNoCredentials(t *testing.T) {
+	_, err := meta.ParseConfig("table.yaml", []byte("name: a\nstream: {type: files, path: a}\ndeepStore: {uri: \"s3://key:hunter2@bucket/x\"}\n"))
+	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "@bucket/x") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -201,8 +201,9 @@ type transfer struct {
 // prepare gets the piece list, opens the .part and finds out what it holds.
 func (t *transfer) prepare(ctx context.Context) (err error) {
 	known := true
+	var silent []int
 	if t.pieces, err = readJournal(t.req.FS, t.req.Part, t.req.Digest, t.req.Size); err != nil {
-		if t.pieces, err = t.fetchPieces(ctx); err != nil {
+		if t.pieces, silent, err = t.fetchPieces(ctx); err != nil {
 			return err
 		}
 		known = false
@@ -213,6 +214,9 @@ func (t *transfer) prepare(ctx context.Context) (err error) {
 	}
 	t.file = part
 	t.plan = t.newPlanner(t.pieces.Count(), held)
+	for _, source := range silent {
+		t.plan.Stalled(source)
+	}
 	for i, h := range held {
 		if h {
 			_, n := t.pieces.Range(i)

@@ -15,7 +15,10 @@ import (
 // how busy it is; how much it is asked at a time follows what helps
 // (window.go). What a source does wrong is kept apart by kind: one that is
 // busy is asked later, one that fails is backed off from and dropped after a
-// few tries, one that lies is blamed at once and dropped when it does so again.
+// few tries, one that lies is blamed at once and dropped when it does so again,
+// one that stalls comes after all others whatever its rank: a deep store that
+// takes connections and says nothing would hold up each piece for as long as that
+// takes to find out.
 // When nothing is left to hand out, a piece that takes far too long is asked of
 // a second source too, and the first good answer wins (the endgame).
 
@@ -107,6 +110,7 @@ type plannedSource struct {
 	busySince time.Time // zero unless its last answer was "busy"
 	notBefore time.Time
 	dropped   bool
+	stalled   bool         // since its last piece
 	last      error        // what it said last, nil once a piece came
 	lied      map[int]bool // the pieces it lied about
 }
@@ -184,6 +188,16 @@ func (p *Planner) Next(now time.Time) PlanStep {
 	return PlanStep{Kind: PlanWait, Wait: wait}
 }
 
+// asked are the sources that have not answered yet.
+func (p *Planner) asked() (sources []int) {
+	for i := range p.sources {
+		if p.sources[i].inflight > 0 {
+			sources = append(sources, i)
+		}
+	}
+	return sources
+}
+
 func (p *Planner) inflight() (n int) {
 	for i := range p.sources {
 		n += p.sources[i].inflight
@@ -213,19 +227,30 @@ func (p *Planner) share(source int) int {
 // room is how many requests more the source may be asked now.
 func (s *plannedSource) room() int { return s.window.size - s.requests }
 
+// stalledRank is added to the rank of a source that stalled.
+const stalledRank = 1 << 16
+
+// order is the rank that counts now.
+func (s *plannedSource) order() int {
+	if s.stalled {
+		return s.Rank + stalledRank
+	}
+	return s.Rank
+}
+
 // choose returns the best source for a piece now, or -1. The lowest rank of
 // which any source is usable decides, even if all of it is fully loaded.
 func (p *Planner) choose(piece int, now time.Time) int {
 	rank, found := 0, false
 	for i := range p.sources {
-		if s := &p.sources[i]; s.usable(piece, now) && (!found || s.Rank < rank) {
-			rank, found = s.Rank, true
+		if s := &p.sources[i]; s.usable(piece, now) && (!found || s.order() < rank) {
+			rank, found = s.order(), true
 		}
 	}
 	best, equal := -1, 0
 	for i := range p.sources {
 		s := &p.sources[i]
-		if !s.usable(piece, now) || s.Rank != rank || s.room() <= 0 {
+		if !s.usable(piece, now) || s.order() != rank || s.room() <= 0 {
 			continue
 		}
 		switch {
@@ -340,7 +365,7 @@ func (p *Planner) canGive(s *plannedSource) bool {
 func (p *Planner) Done(a Assignment, now time.Time) bool {
 	piece, source := &p.pieces[a.Piece], &p.sources[a.Source]
 	p.release(a)
-	source.failures, source.busySince, source.last = 0, time.Time{}, nil
+	source.failures, source.busySince, source.stalled, source.last = 0, time.Time{}, false, nil
 	source.window.came(now)
 	if piece.held {
 		return false
@@ -355,6 +380,10 @@ func (p *Planner) Done(a Assignment, now time.Time) bool {
 // Crowded records that a source had no slot for some range of a piece, though it
 // gave others of it: it is asked less at a time.
 func (p *Planner) Crowded(source int) { p.sources[source].window.shrink() }
+
+// Stalled records that a source was silent while another gave what both were
+// asked for.
+func (p *Planner) Stalled(source int) { p.sources[source].stalled = true }
 
 // Cancelled records that a fetch was given up for no fault of its source.
 func (p *Planner) Cancelled(a Assignment) { p.release(a) }
@@ -377,6 +406,7 @@ func (p *Planner) Failed(a Assignment, err error, now time.Time) {
 func (p *Planner) fault(source int, err error, now time.Time) {
 	s := &p.sources[source]
 	s.last = err
+	s.stalled = s.stalled || errors.Is(err, ErrStalled)
 	var busy *BusyError
 	var lie *DeceptionError
 	if !now.Before(s.notBefore) { // else it is of those that were told together

@@ -244,6 +244,32 @@ func TestPlanWaitsForABusySourceWithoutBlame(t *testing.T) {
 	mustEnd(t, p, now.Add(time.Minute), PlanStuck)
 }
 
+// A source that stalls comes after those of higher ranks, until it gives a piece.
+func TestPlanAsksTheSilentLast(t *testing.T) {
+	p := testPlan(8, Source{}, Source{Rank: 1})
+	first := mustFetch(t, p, epoch)
+	if first.Source != 0 {
+		t.Fatalf("begins with %+v", first)
+	}
+	p.Failed(first, ErrStalled, epoch)
+	now := at(p.limits.BackoffMax)
+	for range 4 {
+		if a := mustFetch(t, p, now); a.Source != 1 {
+			t.Fatalf("asks the silent one: %+v", a)
+		}
+	}
+	p.Failed(Assignment{0, 1}, errDown, now) // all others rest
+	a := mustFetch(t, p, now)
+	if a.Source != 0 {
+		t.Fatalf("asks %+v, which rests", a)
+	}
+	p.Done(a, now)
+	now = now.Add(p.limits.BackoffMax)
+	if a := mustFetch(t, p, now); a.Source != 0 {
+		t.Errorf("one that gives again stays behind: %+v", a)
+	}
+}
+
 func TestPlanEndgame(t *testing.T) {
 	p := testPlan(2, Source{}, Source{})
 	a := mustFetch(t, p, epoch)

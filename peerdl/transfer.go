@@ -3,13 +3,10 @@ package peerdl
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/vfs"
-	"github.com/shoalstore/shoal/segment"
 )
 
 // event is what a goroutine of a transfer reports when it ends.
@@ -265,62 +262,6 @@ func planSources(sources []Source, zone string) []PlanSource {
 		out[i] = PlanSource{Rank: s.Rank, SameZone: zone != "" && s.Zone == zone, Name: s.name()}
 	}
 	return out
-}
-
-// fetchPieces gets the piece list from some source and proves it against the
-// digest. To the planner it is a resource of one piece.
-func (t *transfer) fetchPieces(ctx context.Context) (*segment.Pieces, error) {
-	p := t.newPlanner(1, nil)
-	wake := time.NewTimer(time.Hour)
-	defer wake.Stop()
-	for {
-		next := p.Next(time.Now())
-		switch next.Kind {
-		case PlanFetch:
-			pieces, err := t.d.fetchList(ctx, t.sources[next.Source].Fetcher, t.req.Digest, t.req.Size)
-			if err == nil {
-				return pieces, nil
-			}
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			p.Failed(next.Assignment, err, time.Now())
-			t.d.cfg.Metrics.faults.WithLabelValues(faultKind(err)).Inc()
-			t.log.Warn().Err(err).Str("source", t.sources[next.Source].name()).Msg("no good piece list; asking another source")
-		case PlanWait:
-			wake.Reset(next.Wait)
-			select {
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			case <-wake.C:
-			}
-		default:
-			return nil, &NoSourceError{Missing: -1, Sources: p.faults()}
-		}
-	}
-}
-
-func (d *Downloader) fetchList(ctx context.Context, f Fetcher, digest segment.Digest, size int64) (*segment.Pieces, error) {
-	ctx, idle := newIdleTimer(ctx, d.cfg.IdleTimeout)
-	defer idle.stop()
-	r, err := f.Pieces(ctx)
-	if err != nil {
-		return nil, idle.explain(err)
-	}
-	defer r.Close()
-	want := segment.SidecarSize(size)
-	data, err := io.ReadAll(&idleReader{r: io.LimitReader(r, want+1), idle: idle})
-	if err != nil {
-		return nil, idle.explain(err)
-	}
-	pieces, err := segment.ParsePieces(data, digest)
-	if err != nil {
-		return nil, &DeceptionError{What: "sent a bad piece list", Cause: err}
-	}
-	if pieces.Size != size {
-		return nil, &DeceptionError{What: fmt.Sprintf("sent a piece list for %d bytes, want %d", pieces.Size, size)}
-	}
-	return pieces, nil
 }
 
 func faultKind(err error) string {

@@ -71,8 +71,11 @@ type Answered struct {
 type Answer struct {
 	// Failures counts what failed for the segment since the node's process began;
 	// it only rises. LastError is the last of it.
-	Failures  int
+	Failures int
+	// Different says that it was other bytes under the segment's key, in a store that
+	// answers: nothing that others of its table have to wait for.
 	LastError string
+	Different bool
 }
 
 // Tick lets deadlines be seen.
@@ -279,7 +282,7 @@ func (m *Manager) answered(now time.Duration, im *meta.Image, ev Answered) {
 	case ev.Answer.Failures < w.failures: // another process: it forgot
 		m.fail(now, im, ev.Segment, w, "the node began anew", false)
 	case ev.Answer.Failures > w.failures:
-		m.fail(now, im, ev.Segment, w, ev.Answer.LastError, true)
+		m.fail(now, im, ev.Segment, w, ev.Answer.LastError, !ev.Answer.Different)
 	case now >= w.deadline:
 		m.fail(now, im, ev.Segment, w, "the upload is not done in its time", true)
 	}

@@ -267,6 +267,32 @@ func TestTableWhoseStoreIsAwayDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
+// Other bytes under a segment's key are no reason for its table to wait.
+func TestOtherBytesUnderSomeKeysHoldUpNobody(t *testing.T) {
+	o := newOffice(t, roomy)
+	id := o.table("t", 1, deep)
+	for range 6 {
+		o.commit(id, 0)
+	}
+	o.step(o.survey())
+	o.now += timing.Patience
+	if got := o.step(validation.Tick{}); strings.Count(got, "ask") != roomy.PerTable {
+		t.Fatal(got)
+	}
+	for range 2 {
+		o.says(validation.Answer{}, nil)
+	}
+	o.now += timing.Poll
+	o.step(validation.Tick{})
+	var next string
+	for range 2 {
+		next = o.says(validation.Answer{Failures: 1, LastError: "100 bytes, want 3313", Different: true}, nil)
+	}
+	if p := o.m.Pool(); len(p.Failing) != 0 || p.Running != roomy.PerTable {
+		t.Errorf("%+v, then %q", p, next)
+	}
+}
+
 func TestRunAtOnceWaitsForNothing(t *testing.T) {
 	o := newOffice(t, roomy)
 	k := o.commit(o.table("t", 1, deep), 0)

@@ -22,7 +22,7 @@ type settings struct {
 	Listen              string            `help:"Address to serve on; without a host it is loopback." placeholder:"ADDR" default:"127.0.0.1:7070" env:"SHOAL_LISTEN"`
 	Advertise           string            `help:"URL that others reach this controller by; made from --listen unless given." placeholder:"URL" env:"SHOAL_ADVERTISE"`
 	StreamRoot          string            `help:"Directory that streams of type files are below." placeholder:"DIR" env:"SHOAL_STREAM_ROOT"`
-	DeepstoreRoot       []string          `help:"What deep stores may be below: a directory (file://), or s3://bucket or s3://bucket/prefix. May be given several times." placeholder:"WHERE" env:"SHOAL_DEEPSTORE_ROOT"`
+	DeepstoreRoot       cmdline.Roots     `help:"What deep stores may be below: a directory (file://), or s3://bucket or s3://bucket/prefix. May be given several times." placeholder:"WHERE" env:"SHOAL_DEEPSTORE_ROOT"`
 	S3                  cmdline.S3        `embed:"" prefix:"s3-"`
 	NodeHosts           []string          `help:"Host that nodes may register URLs of, besides the one they call from." placeholder:"HOST" env:"SHOAL_NODE_HOSTS"`
 	ClusterTokenFile    string            `help:"File with the token that everything that changes state must carry." placeholder:"FILE" env:"SHOAL_CLUSTER_TOKEN_FILE"`

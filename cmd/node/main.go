@@ -16,17 +16,17 @@ import (
 type settings struct {
 	cmdline.Common
 
-	Controllers         []string   `help:"URLs of the controllers, comma-separated." placeholder:"URL" default:"http://127.0.0.1:7070" env:"SHOAL_CONTROLLERS"`
-	Data                string     `help:"Directory of the node's segments. It is made if it is not there." placeholder:"DIR" required:"" env:"SHOAL_DATA"`
-	ID                  string     `name:"id" help:"The node's id; made once and stored in --data unless given." placeholder:"ID" env:"SHOAL_NODE_ID"`
-	Zone                string     `help:"Where the node is: replicas are spread over zones, downloads prefer their own." placeholder:"ZONE" env:"SHOAL_ZONE"`
-	Listen              string     `help:"Address to serve on; without a host it is loopback." placeholder:"ADDR" default:"127.0.0.1:7071" env:"SHOAL_LISTEN"`
-	Advertise           string     `help:"URL that others reach this node by; made from --listen unless given." placeholder:"URL" env:"SHOAL_ADVERTISE"`
-	StreamRoot          string     `help:"Directory that streams of type files are below." placeholder:"DIR" env:"SHOAL_STREAM_ROOT"`
-	DeepstoreRoot       []string   `help:"What deep stores may be below: a directory (file://), or s3://bucket or s3://bucket/prefix. May be given several times." placeholder:"WHERE" env:"SHOAL_DEEPSTORE_ROOT"`
-	S3                  cmdline.S3 `embed:"" prefix:"s3-"`
-	ClusterTokenFile    string     `help:"File with the cluster's token." placeholder:"FILE" env:"SHOAL_CLUSTER_TOKEN_FILE"`
-	AllowBeyondLoopback bool       `help:"Let --listen be an address that other machines can reach." env:"SHOAL_ALLOW_BEYOND_LOOPBACK"`
+	Controllers         []string      `help:"URLs of the controllers, comma-separated." placeholder:"URL" default:"http://127.0.0.1:7070" env:"SHOAL_CONTROLLERS"`
+	Data                string        `help:"Directory of the node's segments. It is made if it is not there." placeholder:"DIR" required:"" env:"SHOAL_DATA"`
+	ID                  string        `name:"id" help:"The node's id; made once and stored in --data unless given." placeholder:"ID" env:"SHOAL_NODE_ID"`
+	Zone                string        `help:"Where the node is: replicas are spread over zones, downloads prefer their own." placeholder:"ZONE" env:"SHOAL_ZONE"`
+	Listen              string        `help:"Address to serve on; without a host it is loopback." placeholder:"ADDR" default:"127.0.0.1:7071" env:"SHOAL_LISTEN"`
+	Advertise           string        `help:"URL that others reach this node by; made from --listen unless given." placeholder:"URL" env:"SHOAL_ADVERTISE"`
+	StreamRoot          string        `help:"Directory that streams of type files are below." placeholder:"DIR" env:"SHOAL_STREAM_ROOT"`
+	DeepstoreRoot       cmdline.Roots `help:"What deep stores may be below: a directory (file://), or s3://bucket or s3://bucket/prefix. May be given several times." placeholder:"WHERE" env:"SHOAL_DEEPSTORE_ROOT"`
+	S3                  cmdline.S3    `embed:"" prefix:"s3-"`
+	ClusterTokenFile    string        `help:"File with the cluster's token." placeholder:"FILE" env:"SHOAL_CLUSTER_TOKEN_FILE"`
+	AllowBeyondLoopback bool          `help:"Let --listen be an address that other machines can reach." env:"SHOAL_ALLOW_BEYOND_LOOPBACK"`
 
 	SendsMax           int          `help:"How many segments are sent at a time; others are asked to come again." placeholder:"N" default:"32" env:"SHOAL_SENDS_MAX"`
 	SendRate           config.Bytes `help:"Most that is sent in a second to all who read from this node; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_SEND_RATE"`

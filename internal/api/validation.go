@@ -133,4 +133,7 @@ type UploadState struct {
 	Failures    int       `json:"failures"`
 	LastError   string    `json:"lastError,omitempty"`
 	LastErrorAt time.Time `json:"lastErrorAt,omitzero"`
+	// Different says that the last error is other bytes under the segment's key, in a
+	// store that answers.
+	Different bool `json:"different,omitempty"`
 }

@@ -2,9 +2,9 @@ package cmdline
 
 import (
 	"encoding/json"
-	"net/url"
 
 	"github.com/shoalstore/shoal/deepstore"
+	"github.com/shoalstore/shoal/internal/config"
 )
 
 // S3 are the settings of whoever talks to S3. Embed it with the prefix "s3-".
@@ -28,11 +28,18 @@ func (s S3) Config() deepstore.S3Config {
 // the URL by mistake.
 func (s S3) MarshalJSON() ([]byte, error) {
 	type plain S3
-	switch u, err := url.Parse(s.Endpoint); {
-	case err != nil:
-		s.Endpoint = "not a URL"
-	case u.User != nil:
-		s.Endpoint = u.Redacted()
-	}
+	s.Endpoint = config.WithoutSecrets(s.Endpoint)
 	return json.Marshal(plain(s))
+}
+
+// Roots are what deep stores may be below: directories and s3:// URIs.
+type Roots []string
+
+// MarshalJSON is for the log, as S3's.
+func (r Roots) MarshalJSON() ([]byte, error) {
+	shown := make([]string, len(r))
+	for i, root := range r {
+		shown[i] = config.WithoutSecrets(root)
+	}
+	return json.Marshal(shown)
 }

@@ -87,7 +87,7 @@ func (c *Controller) askUpload(ctx context.Context, a AskUpload) UploadAnswered 
 		log = c.log.Info()
 	}
 	log.Str("node", a.Node).Str("segment", a.Segment).Str("state", said.State).Int("failures", said.Failures).Msg("node asked for an upload to the deep store")
-	return UploadAnswered{ID: a.ID, Answer: validation.Answer{Failures: said.Failures, LastError: said.LastError}, Err: err}
+	return UploadAnswered{ID: a.ID, Answer: validation.Answer{Failures: said.Failures, LastError: said.LastError, Different: said.Different}, Err: err}
 }
 
 // listDeepStore looks through a part of a deep store.

@@ -13,7 +13,7 @@ func TestBoolParam(t *testing.T) {
 			t.Errorf("%q: %v, %v", query, got, err)
 		}
 	}
-	for _, query := range []string{"?b=", "?b=yes", "?b=2", "?b=%0a"} {
+	for _, query := range []string{"?b=", "?b=yes", "?b=2", "?b=%0a", "?b=%zz", "?b=1;c", "?b=true&b=false"} {
 		_, err := BoolParam(httptest.NewRequest(http.MethodGet, "/x"+query, nil), "b")
 		if refused := (*Error)(nil); !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
 			t.Errorf("%q: %v", query, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/peerdl"
@@ -168,7 +169,7 @@ func (c *copies) perform(ctx context.Context, a Action) Event {
 		uri, err := c.n.uploadHeld(ctx, a.Segment, a.Digest)
 		c.n.metrics.uploaded(c.n.currentImage().Segment(a.Segment), err)
 		c.told(a.Segment, "upload", uri, err)
-		return UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err}
+		return UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err, Different: errors.Is(err, deepstore.ErrDifferent)}
 	case Report:
 		var verdicts meta.LocationVerdicts
 		err := c.n.control.Post(ctx, api.PathLocations, a.Report, &verdicts)

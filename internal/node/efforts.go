@@ -205,9 +205,6 @@ func (m *Machine) done(k meta.SegmentKey, e effort, err error) {
 	m.running[e]--
 	t := &w.tries[e]
 	t.running = false
-	if e == upload {
-		m.uploads.ended(m.now, k, err)
-	}
 	if err != nil {
 		t.failed(m.now, paces[e].max)
 		if e == upload {
@@ -236,6 +233,9 @@ func (m *Machine) fetchDone(ev FetchDone) {
 func (m *Machine) uploadDone(ev UploadDone) {
 	if w := m.works[ev.Segment]; w != nil {
 		w.asked = false
+		if w.tries[upload].running {
+			m.uploads.ended(m.now, ev)
+		}
 	}
 	m.done(ev.Segment, upload, ev.Err)
 	if ev.Err == nil {

@@ -61,6 +61,9 @@ type UploadDone struct {
 	Digest  segment.Digest
 	URI     string
 	Err     error
+	// Different, with Err: the store answered, and has other bytes under the key. It
+	// will not do so later, but nothing is wrong with the store.
+	Different bool
 }
 
 // ReportDone is the result of a Report: the leader's verdicts, or why there are
@@ -156,8 +159,10 @@ type UploadTold struct {
 	State    string // api.UploadNone and the others
 	Failures int
 	// LastError is the last failure, LastAt when it was by the machine's clock.
+	// Different is as in its UploadDone.
 	LastError string
 	LastAt    time.Duration
+	Different bool
 }
 
 func (Fetch) action()         {}

@@ -223,7 +223,7 @@ func (n *Node) tellUpload(w http.ResponseWriter, r *http.Request, status int, po
 	if err != nil {
 		return err
 	}
-	v := api.UploadState{Segment: s.Name, State: told.State, Failures: told.Failures, LastError: told.LastError}
+	v := api.UploadState{Segment: s.Name, State: told.State, Failures: told.Failures, LastError: told.LastError, Different: told.Different}
 	if told.Failures > 0 {
 		v.LastErrorAt = time.Now().Add(told.LastAt - n.now()).UTC()
 	}

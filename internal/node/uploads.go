@@ -185,16 +185,21 @@ func (u *uploads) began(k meta.SegmentKey) {
 	u.table(k.Table).running++
 }
 
-// ended takes the result of an upload.
-func (u *uploads) ended(now time.Duration, k meta.SegmentKey, err error) {
+// ended takes the result of an upload. That there are other bytes under a segment's
+// key is no word against the store: else a few such segments, which are tried again
+// for ever and are older than others, would keep those from ever being tried.
+func (u *uploads) ended(now time.Duration, ev UploadDone) {
+	k, err := ev.Segment, ev.Err
 	delete(u.running, k)
 	t := u.table(k.Table)
 	t.running--
-	if err == nil {
+	if err != nil {
+		u.results.failed(now, ev)
+	}
+	if err == nil || ev.Different {
 		t.proven, t.failing, t.wait = true, false, 0
 		return
 	}
-	u.results.failed(now, k, err)
 	t.proven, t.failing = false, true
 	t.tries++
 	t.wait = tablePace.Next(t.wait)
@@ -250,6 +255,8 @@ type uploadResult struct {
 	failures int
 	err      string
 	at       time.Duration
+
+	different bool
 }
 
 // uploadResultsMax bounds the segments of which failures are remembered.
@@ -259,7 +266,8 @@ func newUploadResults() *uploadResults {
 	return &uploadResults{of: map[meta.SegmentKey]*uploadResult{}}
 }
 
-func (r *uploadResults) failed(now time.Duration, k meta.SegmentKey, err error) {
+func (r *uploadResults) failed(now time.Duration, ev UploadDone) {
+	k := ev.Segment
 	res := r.of[k]
 	if res == nil {
 		if len(r.order) == uploadResultsMax {
@@ -270,7 +278,7 @@ func (r *uploadResults) failed(now time.Duration, k meta.SegmentKey, err error) 
 		r.of[k] = res
 		r.order = append(r.order, k)
 	}
-	res.failures, res.err, res.at = res.failures+1, err.Error(), now
+	res.failures, res.err, res.at, res.different = res.failures+1, ev.Err.Error(), now, ev.Different
 }
 
 // get returns what failed of a segment, nothing if nothing did.
@@ -312,6 +320,6 @@ func (m *Machine) uploadTold(ev UploadAsked) UploadTold {
 		told.State = api.UploadWaiting
 	}
 	res := m.uploads.results.get(ev.Segment)
-	told.Failures, told.LastError, told.LastAt = res.failures, res.err, res.at
+	told.Failures, told.LastError, told.LastAt, told.Different = res.failures, res.err, res.at, res.different
 	return told
 }

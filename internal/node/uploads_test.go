@@ -135,6 +135,32 @@ func TestUploadThatWasAskedForIsNext(t *testing.T) {
 	u.wants("a6 a1 a2", u.ends("a0", nil))
 }
 
+// Segments that can never be uploaded, as others' bytes are under their keys, are
+// tried for ever and hold up nobody: the store answers.
+func TestOtherBytesUnderSomeKeysHoldUpNobody(t *testing.T) {
+	u := newUploader(t, 8, "a")
+	different := func(name string) UploadDone {
+		done := u.ends(name, errAway)
+		done.Different = true
+		return done
+	}
+	u.wants("a1 a2 a3", different("a0"))
+	u.wants("a4", different("a1"))
+	u.wants("a5", different("a2"))
+	u.wants("a6", u.ends("a3", nil))
+	if q := u.m.Uploads(); q.FailingTables != 0 || q.Running != 3 {
+		t.Errorf("%+v", q)
+	}
+	u.now += 2 * time.Second
+	u.wants("", Tick{}) // they are due again, and there is no room
+	u.wants("a0", u.ends("a4", nil))
+	for _, a := range u.m.Step(u.now, UploadAsked{Segment: u.keys["a1"], Poll: true}) {
+		if told, ok := a.(UploadTold); !ok || !told.Different || told.Failures != 1 {
+			t.Errorf("told %+v", a)
+		}
+	}
+}
+
 func TestTableWhoseUploadsFailHasOneAtATimeAndRests(t *testing.T) {
 	u := newUploader(t, 40, "a")
 	u.happens(u.ends("a0", nil))
@@ -286,7 +312,7 @@ func TestFailuresRememberedAreBounded(t *testing.T) {
 	r := newUploadResults()
 	for i := range int64(uploadResultsMax + 10) {
 		for range 2 {
-			r.failed(time.Duration(i), meta.SegmentKey{Seq: i}, errAway)
+			r.failed(time.Duration(i), UploadDone{Segment: meta.SegmentKey{Seq: i}, Err: errAway})
 		}
 	}
 	if len(r.of) != uploadResultsMax || len(r.order) != uploadResultsMax {

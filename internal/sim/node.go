@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/node"
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -402,7 +403,7 @@ func (n *simNode) askUpload(table, name string, poll bool, reply func(answered[v
 	}
 	n.tickets++
 	n.asking[n.tickets] = func(told node.UploadTold) {
-		reply(answered[validation.Answer]{body: validation.Answer{Failures: told.Failures, LastError: told.LastError}})
+		reply(answered[validation.Answer]{body: validation.Answer{Failures: told.Failures, LastError: told.LastError, Different: told.Different}})
 	}
 	n.step(node.UploadAsked{Ticket: n.tickets, Segment: s.SegmentKey(), Poll: poll})
 }
@@ -420,7 +421,7 @@ func (n *simNode) perform(a node.Action) {
 		n.rebuild(a.Segment, func(err error) { n.step(node.RebuildDone{Segment: a.Segment, Err: err}) })
 	case node.Upload:
 		n.uploadHeld(a.Segment, a.Digest, func(uri string, err error) {
-			n.step(node.UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err})
+			n.step(node.UploadDone{Segment: a.Segment, Digest: a.Digest, URI: uri, Err: err, Different: errors.Is(err, deepstore.ErrDifferent)})
 		})
 	case node.Report:
 		a.Report.Add = n.notReleasing(a.Report.Add)
