@@ -53,7 +53,7 @@ var (
 		rounds: 5, ingestBytes: 420e6, memoryBytes: 512 << 20,
 		lightCommits: 300, backlogCommits: 120, liveCommits: 300, segmentBytes: 1 << 30,
 		crowd: 50, crowdBytes: 32 << 20,
-		linkRate: 25e6, cutEvery: 10 * time.Second, lossBytes: 256 << 20,
+		linkRate: 25e6, cutEvery: 10 * time.Second, lossBytes: 128 << 20,
 	}
 	smokeSizes = sizes{
 		rounds: 1, ingestBytes: 20e6, memoryBytes: 48 << 20,
