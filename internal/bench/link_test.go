@@ -55,7 +55,8 @@ func TestALinkIsCutAndCarriesOn(t *testing.T) {
 		c.Close()
 	}
 	talk().Close()
-	if cuts, connections := link.stop(); cuts != 1 || connections != 2 {
-		t.Errorf("%d cuts of %d connections, want 1 of 2", cuts, connections)
+	link.stop()
+	if link.cuts != 1 || link.ended != 2 || link.sent != int64(3*len(words)) {
+		t.Errorf("%d cuts of %d connections, %d bytes, want 1 of 2, %d", link.cuts, link.ended, link.sent, 3*len(words))
 	}
 }
