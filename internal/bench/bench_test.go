@@ -54,20 +54,35 @@ func TestHistogramsOfNodesAddUpAndSubtract(t *testing.T) {
 }
 
 func TestOnlyWhatIsBetweenTheMarksIsReplaced(t *testing.T) {
-	doc := "# Benchmarks\n" + beginMark + "\nold\n" + endMark + "\nwords\n"
+	job, moving := beginMark(jobTable), beginMark(movingTable)
+	first := "# Benchmarks\n" + job + "\none\n" + endMark + "\nwords\n"
+	second := "\n" + endMark + "\nmore\n"
+	doc := first + moving + "\nold" + second
 	for range 2 { // the second time over its own work
-		out, err := replaceBetween([]byte(doc), []byte("new\n"))
+		out, err := replaceBetween([]byte(doc), movingTable, []byte("new\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if doc = string(out); doc != "# Benchmarks\n"+beginMark+"\nnew\n"+endMark+"\nwords\n" {
+		if doc = string(out); doc != first+moving+"\nnew"+second {
 			t.Fatalf("the document is now\n%s", doc)
 		}
 	}
-	for _, bad := range []string{"", beginMark, endMark + beginMark} {
-		if out, err := replaceBetween([]byte(bad), nil); err == nil {
+	for _, bad := range []string{"", moving, endMark + moving, job + endMark} {
+		if out, err := replaceBetween([]byte(bad), movingTable, nil); err == nil {
 			t.Errorf("%q became %q", bad, out)
 		}
+	}
+}
+
+func TestOnlyLeavesPartsOrTables(t *testing.T) {
+	parts := []part{{name: "download"}, {name: "upload"}}
+	for only, want := range map[string]int{"": 2, movingTable: 2, jobTable: 0, "upload": 1, "ingest": 0} {
+		if got := wanted(parts, movingTable, only); len(got) != want {
+			t.Errorf("-only %q leaves %d parts, want %d", only, len(got), want)
+		}
+	}
+	if parts[0].name != "download" || parts[1].name != "upload" {
+		t.Errorf("the list itself was changed: %v", parts)
 	}
 }
 

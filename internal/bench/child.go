@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -23,6 +24,7 @@ type job struct {
 	Memory *memoryJob `json:",omitempty"`
 	Serve  *serveJob  `json:",omitempty"`
 	Crowd  *crowdJob  `json:",omitempty"`
+	Loss   *lossJob   `json:",omitempty"`
 }
 
 // playChild does the job of a child and reports true, or reports false in a
@@ -44,6 +46,8 @@ func playChild() (done bool, err error) {
 		out, err = j.Memory.run()
 	case j.Crowd != nil:
 		out, err = j.Crowd.run(context.Background())
+	case j.Loss != nil:
+		out, err = j.Loss.run(context.Background())
 	case j.Serve != nil:
 		return true, j.Serve.run()
 	}
@@ -75,6 +79,11 @@ func runChild(ctx context.Context, j job, out any, env ...string) error {
 	if err != nil {
 		return err
 	}
+	return hear(cmd, out)
+}
+
+// hear runs a command and decodes the JSON that it prints.
+func hear(cmd *exec.Cmd, out any) error {
 	answer, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("child: %w", err)
@@ -111,6 +120,9 @@ func startServer(ctx context.Context, j serveJob) (*server, error) {
 	}
 	return s, nil
 }
+
+// addr is its host:port.
+func (s *server) addr() string { return strings.TrimPrefix(s.url, "http://") }
 
 // stop ends the server, which takes the end of its input for the sign, and
 // waits for it.

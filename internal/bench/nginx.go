@@ -105,9 +105,14 @@ func (n *nginx) wait(ctx context.Context) error {
 
 // cpu is its processor time, in steps of the kernel's tick.
 func (n *nginx) cpu(ctx context.Context) (time.Duration, error) {
-	t, err := n.proc.TimesWithContext(ctx)
+	return processorTime(ctx, n.proc)
+}
+
+// processorTime is what another process has taken so far.
+func processorTime(ctx context.Context, p *process.Process) (time.Duration, error) {
+	t, err := p.TimesWithContext(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("nginx: %w", err)
+		return 0, fmt.Errorf("process %d: %w", p.Pid, err)
 	}
 	return time.Duration((t.User + t.System) * float64(time.Second)), nil
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# make bench: the Go benchmarks, then the table of docs/benchmarks.md.
+# make bench: the Go benchmarks, then the tables of docs/benchmarks.md.
 #
-#   internal/bench/run.sh            everything; about five minutes on a machine that is calm
+#   internal/bench/run.sh            everything; about ten minutes on a machine that is calm
+#   internal/bench/run.sh -only moving    the table of downloads and uploads alone; or job, the other one
 #   internal/bench/run.sh -smoke     whether it runs; the document stays as it is
 #   internal/bench/run.sh -only ingest -cpuprofile /tmp/ingest.prof     one part, printed only
 #
@@ -36,9 +37,11 @@ if ! command -v nginx >/dev/null; then
   fi
 fi
 
-# A document is only written by a whole run.
+# A table of the document is only written by a run of all its parts.
 doc=(-doc docs/benchmarks.md)
-if [ $# -gt 0 ]; then
+if [ "$*" = '-only job' ] || [ "$*" = '-only moving' ]; then
+  :
+elif [ $# -gt 0 ]; then
   doc=()
 else
   packages=$(grep -rlE '^func Benchmark' --include='*_test.go' . | xargs -n1 dirname | sort -u)
@@ -49,4 +52,12 @@ fi
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 $GO build -o "$bin/bench" ./internal/bench
-"$bin/bench" "${doc[@]}" "$@"
+programs=()
+for p in s3gateway s3bench; do # modules of their own
+  if (cd "internal/$p" && $GO build -o "$bin/$p" .); then
+    programs+=("-$p" "$bin/$p")
+  else
+    echo "internal/$p cannot be built: the rows of uploads are left out" >&2
+  fi
+done
+"$bin/bench" "${programs[@]}" "${doc[@]}" "$@"

@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// table is what docs/benchmarks.md shows.
+// table is one of those that docs/benchmarks.md shows.
 type table struct {
+	name    string
 	machine machine
-	rows    string
+	rows    string // empty: it is about bytes, not rows
 	smoke   bool
 	took    time.Duration
 	load    float64 // when the part that is measured began
@@ -45,17 +46,26 @@ func (t *table) write(w io.Writer) {
 		{"processor", m.processor}, {"memory", m.memory}, {"kernel", m.kernel}, {"file system", m.fileSystem},
 		{"disk, by itself", m.disk}, {"Go", runtime.Version()}, {"load at the start", m.load}, {"rows", t.rows},
 	} {
-		fmt.Fprintf(w, "| %s | %s |\n", l[0], l[1])
+		if l[1] != "" {
+			fmt.Fprintf(w, "| %s | %s |\n", l[0], l[1])
+		}
 	}
 	fmt.Fprintf(w, "\n| what | result | aim | load before | how |\n|---|---|---|---|---|\n%s\n", strings.Join(t.lines, "\n"))
 }
 
-// The table stands between these lines of the document; everything else there
-// is written by people.
+// The tables: of the main job, and of moving segments.
 const (
-	beginMark = "<!-- begin: written by internal/bench/run.sh -->"
-	endMark   = "<!-- end -->"
+	jobTable    = "job"
+	movingTable = "moving"
 )
+
+// A table stands between these lines of the document; everything else there is
+// written by people.
+func beginMark(table string) string {
+	return "<!-- begin " + table + ": written by internal/bench/run.sh -->"
+}
+
+const endMark = "<!-- end -->"
 
 func (t *table) writeInto(name string) error {
 	doc, err := os.ReadFile(name)
@@ -64,20 +74,21 @@ func (t *table) writeInto(name string) error {
 	}
 	var text bytes.Buffer
 	t.write(&text)
-	if doc, err = replaceBetween(doc, text.Bytes()); err != nil {
+	if doc, err = replaceBetween(doc, t.name, text.Bytes()); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return os.WriteFile(name, doc, 0o644)
 }
 
-// replaceBetween puts text between the marks of doc.
-func replaceBetween(doc, text []byte) ([]byte, error) {
-	before, rest, ok := bytes.Cut(doc, []byte(beginMark))
+// replaceBetween puts text between a table's marks of doc.
+func replaceBetween(doc []byte, table string, text []byte) ([]byte, error) {
+	begin := beginMark(table)
+	before, rest, ok := bytes.Cut(doc, []byte(begin))
 	_, after, ok2 := bytes.Cut(rest, []byte(endMark))
 	if !ok || !ok2 {
-		return nil, fmt.Errorf("the lines %q and %q are not there, in this order", beginMark, endMark)
+		return nil, fmt.Errorf("the lines %q and %q are not there, in this order", begin, endMark)
 	}
-	return slices.Concat(before, []byte(beginMark+"\n"), text, []byte(endMark), after), nil
+	return slices.Concat(before, []byte(begin+"\n"), text, []byte(endMark), after), nil
 }
 
 // percentile is by nearest rank: always one of the samples. There is at least one.
