@@ -26,6 +26,17 @@ func (o *observer) histogram(p *process, name string) histogram {
 	return h
 }
 
+// awaitHistogram waits until a process has observed so much. A change can be read a
+// moment before it is.
+func (o *observer) awaitHistogram(p *process, name string, count int) (h histogram) {
+	o.t.Helper()
+	o.await(fmt.Sprintf("%d observations of %s", count, name), func() (bool, string) {
+		h = o.histogram(p, name)
+		return h.count == float64(count), h.String()
+	})
+	return h
+}
+
 func parseHistogram(text, name string) (histogram, error) {
 	h := histogram{name: name}
 	found := map[string]float64{}

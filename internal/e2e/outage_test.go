@@ -217,17 +217,12 @@ func TestDeepStoreOutage(t *testing.T) {
 	if !slices.Equal(have, want) {
 		t.Errorf("in the deep store are %v, and committed are %v", have, want)
 	}
-	o.await("the histograms to have each segment", func() (bool, string) {
-		deep, second := o.metric(o.controller, "shoal_segment_deep_store_seconds_count"), o.metric(o.controller, "shoal_segment_second_copy_seconds_count")
-		all, replicated := 0, 0
-		for name := range tables {
-			n := len(o.committedSegments(name))
-			if all += n; name != "solo" {
-				replicated += n
-			}
-		}
-		return int(deep) == all && int(second) == replicated, fmt.Sprintf("%v of %d, %v of %d", deep, all, second, replicated)
-	})
+	all := 0
+	for name := range tables {
+		all += len(o.committedSegments(name))
+	}
+	o.awaitHistogram(o.controller, deepStoreTime, all)
+	o.awaitHistogram(o.controller, secondCopyTime, all-len(o.committedSegments("solo")))
 	o.checkHistory()
 }
 
