@@ -124,6 +124,29 @@ func TestS3AnswersThatAreLost(t *testing.T) {
 	}
 }
 
+// An endpoint whose disk was full may keep what it needs to answer 412, and no
+// object: for ever, if that were believed.
+func TestS3LeftoverWithoutAnObject(t *testing.T) {
+	r := newS3Rig(t)
+	r.proxy.Choose(func(q s3test.Request) *s3test.Fault {
+		if q.Header.Get("If-None-Match") != "" {
+			return &s3test.Fault{Status: http.StatusPreconditionFailed, Code: "PreconditionFailed"}
+		}
+		return nil
+	})
+	for i, size := range []int{5000, large} {
+		o := r.object(int64(i), size)
+		must(t, r.put(t.Context(), o))
+		must(t, r.verify(o))
+	}
+	if n := r.proxy.Count("PutObject"); n != 3 {
+		t.Errorf("%d tries of the small one, want two with the condition and one without", n)
+	}
+	if n := r.uploads(); n != 0 {
+		t.Errorf("%d uploads left", n)
+	}
+}
+
 // A store that is away, or answers 503 for longer than a moment, fails the call
 // soon; the object is found, or sent again, later.
 func TestS3Away(t *testing.T) {

@@ -78,12 +78,16 @@ func (u *s3Upload) metadata() map[string]string {
 // publish sends the request that makes the object visible, on the condition that
 // there is none. After every answer that leaves open what became of it, what is
 // there is looked at: an object may stand behind a 503, and may be ours behind a
-// 412. Nothing is ever deleted. adopted: the object stands, and it is not certain
+// 412. An endpoint that answers 412 and has no object, twice, has a leftover of one
+// that it could not keep (its disk was full, or somebody went about behind its back)
+// and would say so for ever: it is asked without the condition then.
+// Nothing is ever deleted. adopted: the object stands, and it is not certain
 // that this request has made it.
 func (u *s3Upload) publish(ctx context.Context, limit time.Duration, send func(ctx context.Context, ifNoneMatch *string) error) (adopted bool, err error) {
+	leftovers := 0
 	for try := 1; ; try++ {
 		var condition *string
-		if !u.unconditional.Load() {
+		if !u.unconditional.Load() && leftovers < tries-1 {
 			condition = aws.String("*")
 		}
 		_, err := once(ctx, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, send(ctx, condition) })
@@ -105,6 +109,9 @@ func (u *s3Upload) publish(ctx context.Context, limit time.Duration, send func(c
 				return seen == nil, seen
 			}
 			return false, errors.Join(u.wrap("put", u.uri(u.key), err), seen)
+		}
+		if fault == faultExists {
+			leftovers++
 		}
 		if try == tries || fault == faultSlow || fault == faultMissing {
 			return false, u.wrapPut(err)

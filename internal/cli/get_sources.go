@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/config"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/peerdl"
@@ -149,6 +150,7 @@ func (c segmentsGet) findAt(ctx context.Context, a *app) (*wanted, error) {
 	var errs []error
 	for _, node := range c.Node {
 		u := strings.TrimRight(node, "/") + segmentPath(c.Table, c.Segment)
+		node = config.WithoutSecrets(node)
 		digest, size, err := a.head(ctx, u)
 		switch {
 		case err != nil:

@@ -215,6 +215,9 @@ func TestGetByALink(t *testing.T) {
 		onlyFile(t, dir, filepath.Base(file))
 	}
 
+	if status, _, errs := c.shoal(t, append(get(t.TempDir()), "--node", "http://user:secret@127.0.0.1:1")...); status == ExitOK || strings.Contains(errs, "secret") {
+		t.Errorf("a node with credentials in its URL: status %d, %q", status, errs)
+	}
 	for name, source := range map[string]api.SourceView{
 		"no piece list anywhere": {URL: link.URL, Link: link.Link},
 		"nobody is there":        {URL: link.URL, Link: "http://127.0.0.1:1/x?signature=secret", PiecesLink: "http://127.0.0.1:1/y?signature=secret"},
