@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -459,11 +460,15 @@ func TestS3PresignedLinks(t *testing.T) {
 	presigner := r.store.(deepstore.Presigner)
 	url, err := presigner.PresignGet(t.Context(), o.Key, time.Minute)
 	must(t, err)
-	if status, data := get(t, url); status != 200 || !bytes.Equal(data, o.Data) {
-		t.Errorf("got %d and %d bytes", status, len(data))
+	answer, data := get(t, url)
+	if answer.StatusCode != 200 || !bytes.Equal(data, o.Data) {
+		t.Errorf("got %d and %d bytes", answer.StatusCode, len(data))
 	}
-	if status, _ := get(t, strings.Replace(url, o.Key, other.Key, 1)); status != 403 {
-		t.Errorf("the link of another object gives %d", status)
+	if got, want := answer.Header.Get("Content-Disposition"), `attachment; filename="`+path.Base(o.Key)+`"`; got != want {
+		t.Errorf("it is to be saved as %s, want %s", got, want)
+	}
+	if answer, _ := get(t, strings.Replace(url, "/"+o.Key, "/"+other.Key, 1)); answer.StatusCode != 403 {
+		t.Errorf("the link of another object gives %d", answer.StatusCode)
 	}
 	for _, expires := range []time.Duration{0, -time.Minute, 8 * 24 * time.Hour} {
 		if _, err := presigner.PresignGet(t.Context(), o.Key, expires); err == nil {
@@ -475,12 +480,12 @@ func TestS3PresignedLinks(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, url string) (int, []byte) {
+func get(t *testing.T, url string) (*http.Response, []byte) {
 	t.Helper()
 	answer, err := http.Get(url)
 	must(t, err)
 	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
 	must(t, err)
-	return answer.StatusCode, data
+	return answer, data
 }

@@ -122,6 +122,7 @@ const (
 	UploadWaiting  = "waiting"  // for its turn, or its next try
 	UploadRunning  = "running"  // under way
 	UploadReported = "reported" // done here; the leader has to see it
+	UploadDone     = "done"     // the leader has verified a copy in the deep store, whoever put it there
 )
 
 // UploadState is how far a node is with the upload of a segment: POST (which asks for

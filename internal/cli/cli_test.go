@@ -60,6 +60,16 @@ func TestOutput(t *testing.T) {
 	}
 }
 
+// When a copy was verified stays in the record; that it is gone has to be seen.
+func TestShowTellsACopyThatIsGoneFromTheDeepStore(t *testing.T) {
+	c := newCluster(t, 1)
+	c.withdrawn = true
+	status, out, errs := c.shoal(t, "segments", "show", "flights", segmentName)
+	if status != ExitOK || errs != "" || !strings.Contains(out, "\nin deep store  no, not any more (first verified 2026-11-29 12:00:02Z)\n") {
+		t.Errorf("status %d, %q\n%s", status, errs, out)
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")

@@ -48,6 +48,8 @@ type cluster struct {
 	damaged  map[string]bool // nodes whose copy is
 	coverage meta.TableCoverage
 	sources  []api.SourceView // of the segment; nil: a deep store that is not here, and both nodes
+	// withdrawn says that the deep store's copy of the segment is gone.
+	withdrawn bool
 
 	mu       sync.Mutex
 	requests []string
@@ -290,6 +292,9 @@ func (c *cluster) segment() api.SegmentView {
 			{Node: "node-1", URL: c.URL + "/node-1" + segmentPath("flights", segmentName)},
 			{Node: "node-2", URL: c.URL + "/node-2" + segmentPath("flights", segmentName)},
 		},
+	}
+	if c.withdrawn {
+		v.InDeepStore, v.Sources = false, v.Sources[1:]
 	}
 	if c.sources != nil {
 		v.Sources = c.sources

@@ -123,11 +123,16 @@ func (a *app) printSegment(l *life) error {
 	}{
 		{"created", l.Times.Created}, {"first report", l.Times.FirstConsumed}, {"winner decided", l.Times.WinnerDecided},
 		{"commit started", l.Times.CommitStarted}, {"committed", l.Times.Committed}, {"second copy", l.Times.SecondCopy},
-		{"replicated", l.Times.Replicated}, {"uploaded", l.Times.Uploaded}, {"in deep store", l.Times.DeepStore},
+		{"replicated", l.Times.Replicated}, {"uploaded", l.Times.Uploaded},
 	} {
 		if m.at != 0 {
 			t.row(m.what, at(m.at))
 		}
+	}
+	if since := l.Times.DeepStore; since != 0 && l.InDeepStore {
+		t.row("in deep store", at(since))
+	} else if since != 0 { // that it was there stays in the record
+		t.row("in deep store", fmt.Sprintf("no, not any more (first verified %s)", at(since)))
 	}
 	for _, s := range l.Sources {
 		t.row("copy", strings.TrimSpace(s.Node+" "+s.URL))

@@ -37,6 +37,7 @@ func answer(h httpx.HandlerFunc, r *http.Request) (*httptest.ResponseRecorder, s
 func returns(err error) httpx.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("ETag", `"of the success"`)
+		w.Header().Set("Content-Disposition", `attachment; filename="of-the-success.parquet"`)
 		return err
 	}
 }
@@ -62,7 +63,7 @@ func TestErrorsAreProblems(t *testing.T) {
 			if w.Code != c.status || w.Body.String() != c.body+"\n" {
 				t.Errorf("got %d %s", w.Code, w.Body)
 			}
-			if h := w.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("ETag") != "" || h.Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
+			if h := w.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("ETag") != "" || h.Get("Content-Disposition") != "" || h.Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
 				t.Errorf("headers %v", h)
 			}
 			if !strings.Contains(log, c.logged) || !strings.Contains(log, `"path":"/x"`) {

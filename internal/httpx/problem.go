@@ -50,7 +50,7 @@ func WriteError(w http.ResponseWriter, err error) {
 	})
 	h := w.Header()
 	// What the handler had set for its success is not true of this answer.
-	for _, key := range []string{"Content-Encoding", "Content-Range", "Repr-Digest", "Etag", "Last-Modified", "Cache-Control"} {
+	for _, key := range []string{"Content-Disposition", "Content-Encoding", "Content-Range", "Repr-Digest", "Etag", "Last-Modified", "Cache-Control"} {
 		h.Del(key)
 	}
 	for key, values := range e.Header {

@@ -590,6 +590,9 @@ func TestOperatorsUploadIsDoneOnceByWhoeverHasTheCopy(t *testing.T) {
 	b.want("report 3 uploaded 0/0", UploadDone{Segment: k, Digest: s.Digest, URI: "file:///deep/x"})
 	b.step(ReportDone{Sequence: 3})
 	b.later(time.Hour, "") // b is the uploader; this node does not go on
+	b.log.Do(t, meta.SetDeepStoreLocation(k, s.Digest, "file:///deep/x", true))
+	b.want("", b.image())
+	b.want("told done", UploadAsked{Segment: k}) // nothing is left to do
 	b.want("told none", UploadAsked{Segment: b.key(1, 0)})
 	if b.m.works[b.key(1, 0)] != nil {
 		t.Fatal("a wish that cannot be met is kept")

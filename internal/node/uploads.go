@@ -314,6 +314,8 @@ func (m *Machine) uploadTold(ev UploadAsked) UploadTold {
 	switch {
 	case m.uploads.running[ev.Segment]:
 		told.State = api.UploadRunning
+	case m.inDeepStore(ev.Segment):
+		told.State = api.UploadDone
 	case reporting:
 		told.State = api.UploadReported
 	case queued:
@@ -322,4 +324,13 @@ func (m *Machine) uploadTold(ev UploadAsked) UploadTold {
 	res := m.uploads.results.get(ev.Segment)
 	told.Failures, told.LastError, told.LastAt, told.Different = res.failures, res.err, res.at, res.different
 	return told
+}
+
+// inDeepStore reports whether the leader has verified a deep-store copy of a segment.
+func (m *Machine) inDeepStore(k meta.SegmentKey) bool {
+	if m.image == nil {
+		return false
+	}
+	s := m.image.Segment(k)
+	return s != nil && s.DeepStoreVerified()
 }
