@@ -40,14 +40,22 @@ func CheckURI(uri string, roots []string) error {
 }
 
 // Validate adds what is wrong with a process's settings of deep stores, as far as
-// that can be told without touching anything.
+// that can be told without touching a store. With a root in S3, environment and
+// shared files are read: without a region there, not one upload would succeed.
 func Validate(roots []string, s3 S3Config, faults *config.Faults) {
+	inS3 := false
 	for _, root := range roots {
 		if err := checkRoot(root); err != nil {
 			faults.Addf("deepstoreRoot", "", "%v", err)
+		} else if isS3(root) {
+			inS3 = true
 		}
 	}
-	if err := s3.Validate(); err != nil {
+	err := s3.Validate()
+	if err == nil && inS3 {
+		_, err = newS3Client(s3)
+	}
+	if err != nil {
 		faults.Addf("s3", "", "%v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	ourconfig "github.com/shoalstore/shoal/internal/config"
 )
@@ -87,6 +88,7 @@ func newS3Client(cfg S3Config) (*s3Client, error) {
 	loaded, err := config.LoadDefaultConfig(ctx, func(o *config.LoadOptions) error {
 		o.Region, o.Credentials = cfg.Region, cfg.Credentials
 		o.HTTPClient = newS3Transport()
+		o.Logger = logging.Nop{} // what matters comes as an error; standard error is not the SDK's
 		return nil
 	})
 	if err != nil {

@@ -106,6 +106,9 @@ func (f s3Fault) worthARetry() bool {
 // answerOf is status and code of S3's answer; 0 if there was none. An error in
 // the body of a 200 counts as the 500 that it stands for.
 func answerOf(err error) (status int, code string) {
+	if errors.Is(err, ErrNoCredentials) {
+		return 0, "" // what answered is whoever was asked for credentials
+	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		code = api.ErrorCode()
@@ -118,10 +121,13 @@ func answerOf(err error) (status int, code string) {
 		status = http.StatusInternalServerError
 	}
 	if code == "" && status != 0 {
-		code = strings.ReplaceAll(http.StatusText(status), " ", "")
+		code = codeOf(status)
 	}
 	return status, code
 }
+
+// codeOf stands for the code of an answer that has none.
+func codeOf(status int) string { return strings.ReplaceAll(http.StatusText(status), " ", "") }
 
 // wrap translates what the SDK said, once, for whoever called the store.
 func (s *s3Store) wrap(op, uri string, err error) error {
@@ -137,7 +143,7 @@ func (s *s3Store) wrap(op, uri string, err error) error {
 	var api smithy.APIError
 	switch {
 	case errors.Is(err, ErrNoCredentials):
-		e.Message, e.Do = "no credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in the shared files, or give the machine a role"
+		e.Message, e.Do = "there are no credentials, neither in the environment nor in the shared files (~/.aws) nor of a role of the machine", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in the shared files, or give the machine a role"
 	case status == 0:
 		e.Message = s.silence(err)
 	case errors.As(err, &api):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"time"
 )
 
@@ -59,6 +60,9 @@ func said(err error, do string) S3Finding {
 func (r *S3Report) judgeBasics(steps map[string]S3Step) {
 	bucket, put := steps["bucket"], steps["put"]
 	switch {
+	case bucket.err != nil && notLikeS3(put.err):
+		r.problem("is --s3-endpoint right? No S3 server is there, as it seems", "%s does not answer like S3: %v", r.Endpoint, put.err)
+		return
 	case bucket.err != nil && put.err != nil:
 		// One cause, most likely. The answer to the put has words.
 		r.Problems = append(r.Problems, said(put.err, inTheReport))
@@ -81,6 +85,24 @@ func (r *S3Report) judgeBasics(steps map[string]S3Step) {
 			r.Problems = append(r.Problems, f)
 		}
 	}
+}
+
+// notLikeS3 says of the answer to a put whether it is that of some other server.
+// S3 has a code of its own and a number for each request, and a bucket that is
+// not there is no missing object.
+func notLikeS3(err error) bool {
+	if errors.Is(err, ErrNotFound) {
+		return true
+	}
+	var s3err *S3Error
+	if !errors.As(err, &s3err) || s3err.RequestID != "" || s3err.Code != codeOf(s3err.Status) {
+		return false
+	}
+	switch s3err.Status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
+		return true
+	}
+	return false // who refuses or is too busy may stand before an S3
 }
 
 // judgeChecks is about what keeps bytes right.

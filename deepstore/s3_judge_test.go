@@ -2,6 +2,7 @@ package deepstore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -24,6 +25,32 @@ func (f *S3Facts) fail(name string) {
 	for i := range f.Steps {
 		if f.Steps[i].Name == name {
 			f.Steps[i].err = errors.New("it says no")
+		}
+	}
+}
+
+// Only an answer that S3 would not give to a put is taken for another server's.
+func TestWhatAnswersLikeS3(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		not  bool
+	}{
+		{"it worked", nil, false},
+		{"no such object", fmt.Errorf("%w: s3://b/x", ErrNotFound), true},
+		{"a page that is not there", &S3Error{Status: 404, Code: "NotFound"}, true},
+		{"no puts", &S3Error{Status: 405, Code: "MethodNotAllowed"}, true},
+		{"a token is wanted", &S3Error{Status: 401, Code: "Unauthorized"}, true},
+		{"no puts, says S3", &S3Error{Status: 405, Code: "MethodNotAllowed", RequestID: "1"}, false},
+		{"no bucket", &S3Error{Status: 404, Code: "NoSuchBucket"}, false},
+		{"bad request, in S3's words", &S3Error{Status: 400, Code: "InvalidRequest"}, false},
+		{"refused by something before it", &S3Error{Status: 403, Code: "Forbidden"}, false},
+		{"a proxy whose S3 is away", &S3Error{Status: 502, Code: "BadGateway"}, false},
+		{"no credentials", &S3Error{cause: ErrNoCredentials}, false},
+		{"silence", errNoAnswer, false},
+	} {
+		if got := notLikeS3(test.err); got != test.not {
+			t.Errorf("%s: %v", test.name, got)
 		}
 	}
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 
 	"github.com/rs/zerolog"
@@ -28,7 +30,7 @@ type settings struct {
 	ClusterTokenFile    string        `help:"File with the cluster's token." placeholder:"FILE" env:"SHOAL_CLUSTER_TOKEN_FILE"`
 	AllowBeyondLoopback bool          `help:"Let --listen be an address that other machines can reach." env:"SHOAL_ALLOW_BEYOND_LOOPBACK"`
 
-	SendsMax           int          `help:"How many segments are sent at a time; others are asked to come again." placeholder:"N" default:"32" env:"SHOAL_SENDS_MAX"`
+	SendsMax           int          `help:"How many segments are sent at a time, at least 1; others are asked to come again." placeholder:"N" default:"32" env:"SHOAL_SENDS_MAX"`
 	SendRate           config.Bytes `help:"Most that is sent in a second to all who read from this node; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_SEND_RATE"`
 	FetchRate          config.Bytes `help:"Most that is downloaded in a second from other nodes; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_FETCH_RATE"`
 	DeepstoreFetchRate config.Bytes `help:"Most that is downloaded in a second from deep stores; 0 is no limit." placeholder:"BYTES" default:"0" env:"SHOAL_DEEPSTORE_FETCH_RATE"`
@@ -48,6 +50,9 @@ func main() {
 
 func (s *settings) config() (node.Config, error) {
 	token, err := cmdline.ReadToken(s.ClusterTokenFile)
+	if s.SendsMax < 1 { // node.Config has 0 for the default
+		err = errors.Join(err, fmt.Errorf("--sends-max %d: at least 1", s.SendsMax))
+	}
 	return node.Config{
 		Controllers: s.Controllers, Data: s.Data, ID: s.ID, Zone: s.Zone, Listen: s.Listen, Advertise: s.Advertise,
 		StreamRoot: s.StreamRoot, DeepStoreRoots: s.DeepstoreRoot, S3: s.S3.Config(),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/shoalstore/shoal/deepstore"
@@ -47,5 +48,15 @@ func TestEveryFlagReachesTheNode(t *testing.T) {
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestNoSendsAtAllIsRefused(t *testing.T) {
+	var s settings
+	if err := cmdline.Parse("shoal-node", "", &s, []string{"--controllers=http://a:1", "--data=d", "--sends-max=0"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.config(); err == nil || !strings.Contains(err.Error(), "--sends-max 0: at least 1") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -53,7 +53,7 @@ type grammar struct {
 	Coverage    coverageCommand    `cmd:"" help:"Prove which offsets of a table are in committed segments."`
 	Validation  validationCommand  `cmd:"" help:"What is at risk, not in the deep store, or not consumed; and what is done about it."`
 	Metadata    metadataCommand    `cmd:"" help:"The log of the metadata and its snapshots, and where the metadata is kept."`
-	Doctor      doctorCommand      `cmd:"" help:"Find out what is wrong with what Shoal runs on: ZooKeeper today, other kinds of address later."`
+	Doctor      doctorCommand      `cmd:"" help:"Find out what is wrong with what Shoal runs on: a ZooKeeper ensemble, or a deep store in S3."`
 	ForceCommit forceCommitCommand `cmd:"" help:"Ask the consuming segments of a table to end where they are."`
 }
 
