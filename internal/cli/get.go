@@ -20,7 +20,7 @@ type segmentsGet struct {
 	Table   string   `arg:"" help:"Name of the table."`
 	Segment string   `arg:"" help:"Name of the segment."`
 	Out     string   `short:"O" name:"output-file" help:"File, or directory, to write; the segment's own file name in this directory without it." placeholder:"FILE"`
-	Node    []string `help:"Fetch from this node only, without asking a controller; the bytes are then held to what the node says they are. May be given several times." placeholder:"URL"`
+	Node    []string `help:"Fetch from these nodes only, http://HOST:PORT, without asking a controller; the bytes are then held to what the node says they are. May be given several times." placeholder:"URL"`
 
 	DeepstoreRoot []string `help:"Directory that copies in file:// deep stores are read from, where this machine has it. May be given several times." placeholder:"DIR"`
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shoalstore/shoal/internal/api"
 	"github.com/shoalstore/shoal/internal/config"
+	"github.com/shoalstore/shoal/internal/httpx"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/peerdl"
@@ -44,6 +45,10 @@ func (c segmentsGet) find(ctx context.Context, a *app) (*wanted, error) {
 	}
 	var s life
 	if err := a.control.Get(ctx, segmentPath(c.Table, c.Segment, "metadata")+"?links=true", &s); err != nil {
+		var answer *httpx.Error
+		if leaderAnswered := errors.As(err, &answer) && answer.Status != http.StatusMisdirectedRequest; !leaderAnswered && ctx.Err() == nil {
+			err = fmt.Errorf("%w\nwithout a controller, name nodes that have the segment: --node http://HOST:PORT", err)
+		}
 		return nil, err
 	}
 	if s.Status != meta.SegmentDone {
@@ -149,10 +154,22 @@ func (c segmentsGet) findAt(ctx context.Context, a *app) (*wanted, error) {
 	var w *wanted
 	var errs []error
 	for _, node := range c.Node {
+		if u, err := url.Parse(node); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, usageError{fmt.Errorf("--node %s: it wants the URL of a node, http://HOST:PORT", config.WithoutSecrets(node))}
+		}
 		u := strings.TrimRight(node, "/") + segmentPath(c.Table, c.Segment)
 		node = config.WithoutSecrets(node)
 		digest, size, err := a.head(ctx, u)
+		var answer *httpx.Error
 		switch {
+		case errors.As(err, &answer):
+			// An answer to HEAD has no body that could say more.
+			what := fmt.Sprintf("answers %d to the question for segment %s of table %s", answer.Status, c.Segment, c.Table)
+			if answer.Status == http.StatusNotFound {
+				what = fmt.Sprintf("has no segment %s of table %s", c.Segment, c.Table)
+			}
+			errs = append(errs, fmt.Errorf("%s %s", node, what))
+			continue
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", node, err))
 			continue

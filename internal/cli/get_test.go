@@ -125,6 +125,26 @@ func TestGetFromSeveralNodes(t *testing.T) {
 		t.Errorf("none answers: status %d, %q", status, errs)
 	}
 
+	// One that answers, and does not have it.
+	const absent = "flights__0__7__20261129T115900Z"
+	status, _, errs = shoalIn(t, "", "segments", "get", "flights", absent, "-O", dir, "--node", c.URL+"/node-1", "--node", c.URL+"/node-2")
+	if status != ExitFailed || !strings.Contains(errs, c.URL+"/node-1 has no segment "+absent) || !strings.Contains(errs, c.URL+"/node-2 has no segment "+absent) {
+		t.Errorf("nobody has it: status %d, %q", status, errs)
+	}
+	for _, node := range []string{"127.0.0.1:7171", "localhost:7171", "node-1", "ftp://node-1", "http://"} {
+		status, _, errs = shoalIn(t, "", "segments", "get", "flights", segmentName, "-O", dir, "--node", node)
+		if status != ExitUsage || !strings.Contains(errs, node) || !strings.Contains(errs, "http://HOST:PORT") {
+			t.Errorf("--node %s: status %d, %q", node, status, errs)
+		}
+	}
+	status, _, errs = shoalIn(t, "", "--controller", "http://127.0.0.1:1", "segments", "get", "flights", segmentName, "-O", dir)
+	if status != ExitFailed || !strings.Contains(errs, "127.0.0.1:1") || !strings.Contains(errs, "--node http://HOST:PORT") {
+		t.Errorf("no controller: status %d, %q", status, errs)
+	}
+	if status, _, errs = c.shoal(t, "segments", "get", "flights", absent, "-O", dir); status != ExitFailed || strings.Contains(errs, "--node") {
+		t.Errorf("a controller that answers: status %d, %q", status, errs)
+	}
+
 	other := newCluster(t, 1)
 	status, _, errs = shoalIn(t, "", "segments", "get", "flights", segmentName, "-O", dir, "--node", c.URL+"/node-1", "--node", other.URL+"/node-1")
 	if status != ExitNo || !strings.Contains(errs, c.Digest().String()) || !strings.Contains(errs, other.Digest().String()) {
@@ -316,5 +336,28 @@ func TestVerifyCopies(t *testing.T) {
 	status, out, errs := c.shoal(t, "segments", "verify", "flights", segmentName)
 	if status != ExitNo || !strings.Contains(out, "piece 1 is damaged") || !strings.Contains(errs, "not every copy") {
 		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+}
+
+// Without an answer of any node nothing is known, which is not a no; one good answer
+// beside a node that is away is.
+func TestVerifyCopiesThatNobodyAnswersFor(t *testing.T) {
+	c := newCluster(t, 1)
+	away := api.SourceView{Node: "node-3", URL: "http://127.0.0.1:1"}
+	up := c.segment().Sources[1]
+	for _, test := range []struct {
+		name    string
+		sources []api.SourceView
+		status  int
+		say     string
+	}{
+		{"no node is up", []api.SourceView{{URL: "s3://bucket/x.parquet"}}, ExitFailed, "nobody could be asked"},
+		{"none answers", []api.SourceView{away}, ExitFailed, "nothing is known"},
+		{"one answers", []api.SourceView{away, up}, ExitNo, "not every copy"},
+	} {
+		c.sources = test.sources
+		if status, _, errs := c.shoal(t, "segments", "verify", "flights", segmentName); status != test.status || !strings.Contains(errs, test.say) {
+			t.Errorf("%s: status %d, %q", test.name, status, errs)
+		}
 	}
 }

@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/shoalstore/shoal/internal/api"
 )
@@ -63,9 +65,7 @@ func (a *app) printValidation(v api.ValidationView, asked string) error {
 			fmt.Fprintf(a.Out, "deep store of %s: %s\n", t.Table, t.LastError)
 		}
 	}
-	if len(v.Tables)+len(v.NotConsuming)+len(v.Stopped) == 0 {
-		fmt.Fprintln(a.Out, "nothing is wrong")
-	}
+	a.printValidationSummary(v, asked)
 	for _, print := range []func(api.ValidationView) error{a.printValidationTables, a.printValidationSegments, a.printValidationPartitions} {
 		if err := print(v); err != nil {
 			return err
@@ -74,14 +74,63 @@ func (a *app) printValidation(v api.ValidationView, asked string) error {
 	for _, ask := range v.Asks {
 		fmt.Fprintf(a.Out, "%s of %s %s of %s\n", ask.Segment, ask.Table, asked, ask.Node)
 	}
+	if asked != "" {
+		a.printValidationHeldBack(v)
+	}
 	return nil
+}
+
+// printValidationSummary says that nothing is wrong, if that is so of all that is shown;
+// a look of a while ago knows nothing of what was committed since. What the look has
+// found follows as lists.
+func (a *app) printValidationSummary(v api.ValidationView, asked string) {
+	found := len(v.Tables) + len(v.SingleCopy) + len(v.Awaiting) + len(v.NotConsuming) + len(v.Stopped)
+	switch {
+	case v.RanAt.IsZero() || found > 0:
+	case v.Pool.Running+v.Pool.Waiting+len(v.Asks) > 0:
+		fmt.Fprintln(a.Out, "that look has found nothing; but uploads are under way or to come, and until they are done their segments are not in the deep store")
+	case len(v.Pool.FailingTables) > 0 || slices.ContainsFunc(v.DeepStore.Tables, func(t api.ValidationAudit) bool { return t.LastError != "" }):
+		fmt.Fprintln(a.Out, "nothing waits, but the last use of a deep store has failed, see above")
+	case asked == "":
+		fmt.Fprintln(a.Out, "nothing was wrong then; `shoal validation run` looks now")
+	default:
+		fmt.Fprintln(a.Out, "nothing is wrong")
+	}
+}
+
+// printValidationHeldBack says of each failing table why a run has asked nothing for it.
+func (a *app) printValidationHeldBack(v api.ValidationView) {
+	for _, table := range v.Pool.FailingTables {
+		if slices.ContainsFunc(v.Asks, func(ask api.ValidationAsk) bool { return ask.Table == table }) {
+			continue
+		}
+		next := "the next try comes by itself"
+		var due time.Time
+		for _, s := range v.Awaiting {
+			if s.Table != table {
+				continue
+			}
+			if s.AskedOf != "" {
+				next = fmt.Sprintf("one is tried at a time, now %s by %s", s.Segment, s.AskedOf)
+				due = time.Time{}
+				break
+			}
+			if s.NextAt.After(a.now()) && (due.IsZero() || s.NextAt.Before(due)) {
+				due = s.NextAt
+			}
+		}
+		if !due.IsZero() {
+			next = fmt.Sprintf("next try in %s or later", due.Sub(a.now()).Round(time.Second))
+		}
+		fmt.Fprintf(a.Out, "nothing more is asked of %s: its last upload failed, %s\n", table, next)
+	}
 }
 
 func (a *app) printValidationTables(v api.ValidationView) error {
 	if len(v.Tables) == 0 {
 		return nil
 	}
-	fmt.Fprintln(a.Out)
+	fmt.Fprintf(a.Out, "\nas of that look, %s; what is done since is still in the lists:\n", a.ago(v.RanAt))
 	t := newTable(a.Out, "TABLE", "SINGLE COPY", "SIZE", "OLDEST", "NOT IN DEEP STORE", "SIZE", "OLDEST")
 	for _, x := range v.Tables {
 		t.row(x.Table, count(x.SingleCopy.Segments), size(x.SingleCopy.Bytes), a.ago(x.SingleCopy.Oldest),

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/shoalstore/shoal/internal/api"
@@ -173,6 +174,7 @@ type copyVerdict struct {
 	OK      bool           `json:"ok"`
 	Digest  segment.Digest `json:"digest,omitzero"`
 	Problem string         `json:"problem,omitempty"`
+	silent  bool           // it could not be asked
 }
 
 // copies has every node that should have the segment read its copy in full.
@@ -204,7 +206,10 @@ func (c segmentsVerify) copies(ctx context.Context, a *app, table, name string) 
 		}
 	}
 	if len(verdicts) == 0 {
-		return no("no node that can be reached has segment %s", name)
+		return fmt.Errorf("no node that is up has segment %s: nobody could be asked", name)
+	}
+	if !slices.ContainsFunc(verdicts, func(v copyVerdict) bool { return !v.silent }) {
+		return fmt.Errorf("no node with segment %s answers: nothing is known of its copies", name)
 	}
 	for _, v := range verdicts {
 		if !v.OK {
@@ -222,7 +227,8 @@ func (a *app) verifyAt(ctx context.Context, src api.SourceView, want segment.Dig
 	err := patient.Call(ctx, http.MethodPost, src.URL+"/verify", nil, &v)
 	switch {
 	case err != nil:
-		v.OK, v.Problem = false, message(err)
+		var answer *httpx.Error
+		v.OK, v.Problem, v.silent = false, message(err), !errors.As(err, &answer)
 	case v.Digest != want:
 		v.OK, v.Problem = false, fmt.Sprintf("its digest is %s, not %s", v.Digest, want)
 	}
