@@ -80,6 +80,12 @@ deps:
 	  echo 'installing ZooKeeper and Java (Debian: zookeeper)'; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends zookeeper >/dev/null; \
 	else echo 'ZooKeeper is not installed, and its tests are skipped (they fail if CI=true): apt-get install zookeeper, which brings Java' >&2; fi
+	@if command -v ip >/dev/null && command -v iptables >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'installing what a test loses packets with (Debian: iproute2, iptables)'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends iproute2 iptables >/dev/null || \
+	  echo 'they could not be installed: the download with lost packets is skipped' >&2; \
+	else echo 'without root, iproute2 and iptables the download with lost packets is skipped' >&2; fi
 
 clean: ## remove bin/
 	rm -rf $(BIN)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/shoalstore/shoal/segment"
 )
 
 // childEnv makes the program one part in a process of its own: its value is a
@@ -119,6 +121,16 @@ func startServer(ctx context.Context, j serveJob) (*server, error) {
 		return nil, errors.Join(fmt.Errorf("server: no address: %w", err), s.stop())
 	}
 	return s, nil
+}
+
+// serveNew makes a segment in a store at dir and starts a server of it.
+func serveNew(ctx context.Context, dir string, size int64) (segment.Held, *server, error) {
+	held, err := makeSegment(dir, size)
+	if err != nil {
+		return held, nil, err
+	}
+	srv, err := startServer(ctx, serveJob{Store: dir})
+	return held, srv, err
 }
 
 // addr is its host:port.

@@ -73,12 +73,7 @@ func peakMemory() int64 {
 }
 
 func (b *bench) measureCrowd(ctx context.Context) (err error) {
-	store := filepath.Join(b.dir, "crowd-served")
-	held, err := makeSegment(store, b.crowdBytes)
-	if err != nil {
-		return err
-	}
-	srv, err := startServer(ctx, serveJob{Store: store})
+	held, srv, err := serveNew(ctx, filepath.Join(b.dir, "crowd-served"), b.crowdBytes)
 	if err != nil {
 		return err
 	}

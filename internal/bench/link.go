@@ -147,12 +147,7 @@ func (l *cutLink) stop() {
 }
 
 func (b *bench) measureCuts(ctx context.Context) (err error) {
-	store := filepath.Join(b.dir, "cut-served")
-	held, err := makeSegment(store, b.segmentBytes)
-	if err != nil {
-		return err
-	}
-	srv, err := startServer(ctx, serveJob{Store: store})
+	held, srv, err := serveNew(ctx, filepath.Join(b.dir, "cut-served"), b.segmentBytes)
 	if err != nil {
 		return err
 	}
