@@ -235,6 +235,7 @@ func TestMetadataLogFollowsAnotherLeader(t *testing.T) {
 	<-out.lines
 	h.TakeOver(t)
 	last := h.Batches[len(h.Batches)-1]
+	server.lead(last.Epoch)
 	if err := server.log.Append(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +243,7 @@ func TestMetadataLogFollowsAnotherLeader(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	if status := stop(); status != ExitOK {
-		t.Errorf("status %d", status)
+		t.Errorf("status %d, %s", status, errs)
 	}
 	wantSaid(t, errs.String(), "asking again")
 }

@@ -166,6 +166,15 @@ type metadataServer struct {
 	dir  string
 	log  *metalog.Log
 	http http.Handler // what is asked, for tests to stand before it
+	logs *metalog.Server
+}
+
+// lead makes the process the leader of an epoch, before the first batch of that is
+// appended: whoever has read it asks with its epoch, and no leader of an older one answers.
+func (s *metadataServer) lead(epoch int64) {
+	st, _ := s.logs.Standing()
+	st.Epoch = epoch
+	s.logs.SetStanding(st)
 }
 
 // serve opens the directory as its process does.
@@ -201,16 +210,22 @@ func (d metadataDir) serve(t *testing.T) *metadataServer {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.log.Close() })
-		srv := metalog.NewServer(metalog.ServerConfig{Log: s.log, Logger: zerolog.Nop(), Snapshots: func() (*metalog.SnapshotRef, *metalog.SnapshotRef) {
+		s.logs = metalog.NewServer(metalog.ServerConfig{Log: s.log, Logger: zerolog.Nop(), Snapshots: func() (*metalog.SnapshotRef, *metalog.SnapshotRef) {
 			return snaps.Earliest(), snaps.Latest()
 		}})
-		srv.SetStanding(standing)
-		mux.Handle("GET "+api.PathLog, srv)
+		s.logs.SetStanding(standing)
+		mux.Handle("GET "+api.PathLog, s.logs)
 		mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
-			_ = httpx.WriteJSON(w, http.StatusOK, api.LeaderView{ClusterID: standing.Cluster, Leader: s.URL, Controller: "c", Epoch: 2, HighWatermark: s.log.End()})
+			st, _ := s.logs.Standing()
+			_ = httpx.WriteJSON(w, http.StatusOK, api.LeaderView{ClusterID: st.Cluster, Leader: s.URL, Controller: "c", Epoch: st.Epoch, HighWatermark: s.log.End()})
 		})
 	}
-	files := snapshots.NewServer(snapshots.ServerConfig{Snapshots: snaps, Logger: zerolog.Nop(), Standing: func() (metalog.Standing, bool) { return standing, false }})
+	files := snapshots.NewServer(snapshots.ServerConfig{Snapshots: snaps, Logger: zerolog.Nop(), Standing: func() (metalog.Standing, bool) {
+		if d.node {
+			return standing, false
+		}
+		return s.logs.Standing()
+	}})
 	mux.Handle("GET "+snapshots.Path, files)
 	mux.Handle("GET "+snapshots.Path+"/", files)
 	return s
