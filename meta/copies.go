@@ -48,6 +48,22 @@ func Replication(im *Image, s *Segment) int {
 	return max(1, len(s.Replicas))
 }
 
+// IsUnderReplicated reports whether a DONE segment has fewer counted node copies than
+// its replication.
+func IsUnderReplicated(im *Image, s *Segment) bool {
+	return s.Status == SegmentDone && len(CountedCopies(im, s).Nodes) < Replication(im, s)
+}
+
+// IsNotInDeepStore reports whether a DONE segment's table has a deep store, and no
+// verified copy is there.
+func IsNotInDeepStore(im *Image, s *Segment) bool {
+	if s.Status != SegmentDone || s.DeepStoreVerified() {
+		return false
+	}
+	cfg := im.CurrentConfig(s.Table)
+	return cfg != nil && cfg.DeepStore != nil
+}
+
 // IsSingleCopy reports whether the segment is at risk (DESIGN §1): DONE, not
 // verified in the deep store, and with fewer counted node copies than its
 // replication. At replication 1 every such segment is.

@@ -96,7 +96,6 @@ func coverPartition(im *Image, k PartitionKey, streamEnd int64) PartitionCoverag
 	}
 	c.FirstRetained, c.NextOffset = p.FirstRetained, p.NextOffset
 	c.Holes = append(c.Holes, p.Holes...)
-	cfg := im.CurrentConfig(k.Table)
 	var covered []Range
 	for s := range im.Segments(k.Table, k.Partition) {
 		switch {
@@ -107,10 +106,10 @@ func coverPartition(im *Image, k PartitionKey, streamEnd int64) PartitionCoverag
 		default:
 			c.Segments++
 			c.Rows += s.Rows
-			if len(CountedCopies(im, s).Nodes) < Replication(im, s) {
+			if IsUnderReplicated(im, s) {
 				c.UnderReplicated++
 			}
-			if cfg != nil && cfg.DeepStore != nil && !s.DeepStoreVerified() {
+			if IsNotInDeepStore(im, s) {
 				c.NotInDeepStore++
 			}
 		}

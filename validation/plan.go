@@ -141,11 +141,11 @@ func hasDeepStore(im *meta.Image, t *meta.Table) bool {
 	return t.State != meta.TableDeleting && cfg != nil && cfg.DeepStore != nil
 }
 
-// IsAwaiting reports whether a segment should be in its table's deep store, and no
-// verified copy is there.
+// IsAwaiting reports whether a segment is still to be put into its table's deep store:
+// those of a table that is being deleted are not.
 func IsAwaiting(im *meta.Image, s *meta.Segment) bool {
 	t := im.Table(s.Table)
-	return s.Status == meta.SegmentDone && !s.DeepStoreVerified() && t != nil && hasDeepStore(im, t)
+	return t != nil && t.State != meta.TableDeleting && meta.IsNotInDeepStore(im, s)
 }
 
 func (p *survey) partition(part *meta.Partition) {

@@ -37,9 +37,11 @@ type TableView struct {
 	Segments  int64 `json:"segments"` // DONE
 	Rows      int64 `json:"rows"`     // in DONE segments
 	SizeBytes int64 `json:"sizeBytes"`
-	// UnderReplicated and SingleCopy count DONE segments.
+	// These count DONE segments: with too few copies, at risk, and not in the deep store
+	// of a table that has one.
 	UnderReplicated int64 `json:"underReplicated"`
 	SingleCopy      int64 `json:"singleCopy"`
+	NotInDeepStore  int64 `json:"notInDeepStore"`
 }
 
 // PartitionView is a partition as GET /tables/{t}/partitions shows it.

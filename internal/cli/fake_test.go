@@ -235,7 +235,7 @@ func tableView() api.TableView {
 	cfg.Segment.MaxAge = config.Duration(time.Hour)
 	return api.TableView{
 		Name: "flights", ID: clusterID, State: meta.TableActive, ConfigVersion: 1, Config: *cfg, CreatedAt: moment,
-		Partitions: 2, PartitionStates: map[meta.PartitionState]int{meta.PartitionConsuming: 1, meta.PartitionPaused: 1}, Segments: 12, Rows: 9746, SizeBytes: 3 << 20, UnderReplicated: 1, SingleCopy: 0, LastError: "the stream has gone",
+		Partitions: 2, PartitionStates: map[meta.PartitionState]int{meta.PartitionConsuming: 1, meta.PartitionPaused: 1}, Segments: 12, Rows: 9746, SizeBytes: 3 << 20, UnderReplicated: 1, SingleCopy: 0, NotInDeepStore: 2, LastError: "the stream has gone",
 	}
 }
 

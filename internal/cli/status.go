@@ -56,9 +56,9 @@ func (a *app) printTables(tables []api.TableView) error {
 		_, err := fmt.Fprintln(a.Out, "no tables")
 		return err
 	}
-	t := newTable(a.Out, "TABLE", "STATE", "PARTITIONS", "SEGMENTS", "ROWS", "SIZE", "UNDER-REPLICATED", "SINGLE COPY")
+	t := newTable(a.Out, "TABLE", "STATE", "PARTITIONS", "SEGMENTS", "ROWS", "SIZE", "UNDER-REPLICATED", "SINGLE COPY", "NOT IN STORE")
 	for _, v := range tables {
-		t.row(v.Name, v.State, v.Partitions, count(v.Segments), count(v.Rows), size(v.SizeBytes), count(v.UnderReplicated), count(v.SingleCopy))
+		t.row(v.Name, v.State, v.Partitions, count(v.Segments), count(v.Rows), size(v.SizeBytes), count(v.UnderReplicated), count(v.SingleCopy), count(v.NotInDeepStore))
 	}
 	if err := t.flush(); err != nil {
 		return err

@@ -156,10 +156,9 @@ func hasProblem(im *meta.Image, s *meta.Segment, kind string) bool {
 	case problemSingleCopy:
 		return meta.IsSingleCopy(im, s)
 	case problemUnderReplicated:
-		return isUnderReplicated(im, s)
+		return meta.IsUnderReplicated(im, s)
 	case problemNotInDeepStore:
-		cfg := im.CurrentConfig(s.Table)
-		return cfg != nil && cfg.DeepStore != nil && s.Status == meta.SegmentDone && !s.DeepStoreVerified()
+		return meta.IsNotInDeepStore(im, s)
 	case problemError:
 		return s.LastError != nil || s.Status == meta.SegmentLost
 	}

@@ -134,13 +134,12 @@ type tableRisk struct {
 
 func riskOf(im *meta.Image, t *meta.Table) tableRisk {
 	r := tableRisk{byStatus: map[meta.SegmentStatus]int{meta.SegmentInProgress: 0, meta.SegmentDone: 0}}
-	cfg := im.CurrentConfig(t.ID)
 	for s := range im.TableSegments(t.ID) {
 		r.byStatus[s.Status]++
 		if s.Status != meta.SegmentDone {
 			continue
 		}
-		if cfg != nil && cfg.DeepStore != nil && !s.DeepStoreVerified() {
+		if meta.IsNotInDeepStore(im, s) {
 			r.awaiting++
 		}
 		if meta.IsSingleCopy(im, s) {

@@ -42,15 +42,14 @@ func tableView(im *meta.Image, t *meta.Table) api.TableView {
 		if meta.IsSingleCopy(im, s) {
 			v.SingleCopy++
 		}
-		if isUnderReplicated(im, s) {
+		if meta.IsUnderReplicated(im, s) {
 			v.UnderReplicated++
+		}
+		if meta.IsNotInDeepStore(im, s) {
+			v.NotInDeepStore++
 		}
 	}
 	return v
-}
-
-func isUnderReplicated(im *meta.Image, s *meta.Segment) bool {
-	return s.Status == meta.SegmentDone && len(meta.CountedCopies(im, s).Nodes) < meta.Replication(im, s)
 }
 
 func partitionView(im *meta.Image, t *meta.Table, p *meta.Partition) api.PartitionView {
@@ -70,7 +69,7 @@ func segmentView(im *meta.Image, t *meta.Table, s *meta.Segment) api.SegmentView
 	v := api.SegmentView{
 		Segment: *s, TableName: t.Name, Sources: []api.SourceView{},
 		CountedCopies: len(counted.Nodes), InDeepStore: len(counted.DeepStore) > 0,
-		SingleCopy: meta.IsSingleCopy(im, s), UnderReplicated: isUnderReplicated(im, s),
+		SingleCopy: meta.IsSingleCopy(im, s), UnderReplicated: meta.IsUnderReplicated(im, s),
 	}
 	if s.Status == meta.SegmentDone {
 		for _, src := range meta.Sources(im, s, policy(im, s), "") {

@@ -113,8 +113,7 @@ func (m *Machine) surplus(k meta.SegmentKey, s *meta.Segment) Action {
 // do: it was asked, or it is the committer, if that is UP and has its copy, else
 // the first whose copy counts.
 func (m *Machine) isUploader(k meta.SegmentKey, s *meta.Segment) bool {
-	cfg := m.image.CurrentConfig(s.Table)
-	if cfg == nil || cfg.DeepStore == nil || s.DeepStoreVerified() {
+	if !meta.IsNotInDeepStore(m.image, s) {
 		return false
 	}
 	if w := m.works[k]; w != nil && w.asked {
