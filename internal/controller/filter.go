@@ -2,13 +2,10 @@ package controller
 
 import (
 	"iter"
-	"maps"
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/shoalstore/shoal/internal/api"
@@ -44,11 +41,22 @@ const (
 
 func parseFilter(q url.Values) (filter, error) {
 	f := filter{offsets: everything, times: everything}
-	known := []string{"limit", "after"}
-	for _, p := range []struct {
-		name string
-		read func(string) bool
-	}{
+	for _, p := range f.params() {
+		if s := q.Get(p.name); s != "" && !p.read(s) {
+			return f, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%s=%s is not understood", p.name, httpx.OneLine(s))
+		}
+	}
+	return f, nil
+}
+
+// filterParam is a parameter of the query, and what takes its value in, if it is one.
+type filterParam struct {
+	name string
+	read func(string) bool
+}
+
+func (f *filter) params() []filterParam {
+	return []filterParam{
 		{"partition", f.readPartition},
 		{"status", f.readStatus},
 		{"problem", f.readProblem},
@@ -56,19 +64,15 @@ func parseFilter(q url.Values) (filter, error) {
 		{"toOffset", readOffset(&f.offsets.to)},
 		{"fromTime", readTime(&f.times.from)},
 		{"toTime", readTime(&f.times.to)},
-	} {
-		known = append(known, p.name)
-		if s := q.Get(p.name); s != "" && !p.read(s) {
-			return f, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "%s=%s is not understood", p.name, httpx.OneLine(s))
-		}
 	}
-	// A filter that is misspelt must not show everything instead.
-	for _, name := range slices.Sorted(maps.Keys(q)) {
-		if !slices.Contains(known, name) {
-			return f, httpx.Errorf(http.StatusBadRequest, api.CodeInvalidRequest, "no filter %s; there are %s", httpx.OneLine(name), strings.Join(known, ", "))
-		}
+}
+
+// filterParams are the names of the parameters.
+func filterParams() (names []string) {
+	for _, p := range new(filter).params() {
+		names = append(names, p.name)
 	}
-	return f, nil
+	return names
 }
 
 func (f *filter) readPartition(s string) bool {

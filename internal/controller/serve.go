@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
@@ -57,32 +58,37 @@ func (c *Controller) routes() http.Handler {
 
 // leaderRoutes are what only the leader answers.
 func (c *Controller) leaderRoutes(r chi.Router) {
-	r.Post(api.PathRegister, c.handle(c.register))
-	r.Post(api.PathHeartbeat, c.handle(c.heartbeat))
-	r.Post(api.PathLocations, c.handle(c.locations))
+	r.Post(api.PathRegister, c.answer(c.register))
+	r.Post(api.PathHeartbeat, c.answer(c.heartbeat))
+	r.Post(api.PathLocations, c.answer(c.locations))
 
 	r.Get(api.PathLog, c.metadataLog)
-	r.Post(snapshots.Path, c.handle(c.askSnapshot))
-	r.Get("/leader", c.handle(c.leaderView))
+	r.Post(snapshots.Path, c.answer(c.askSnapshot))
+	r.Get("/leader", c.answer(c.leaderView))
 
-	r.Get("/tables", c.handle(c.listTables))
-	r.Post("/tables", c.handle(c.createTable))
-	r.Post("/tables/validate", c.handle(c.validateTable))
-	r.Get("/tables/{table}", c.handle(c.getTable))
-	r.Get("/tables/{table}/partitions", c.handle(c.listTablePartitions))
-	r.Get("/tables/{table}/coverage", c.handle(c.coverage))
-	r.Post("/tables/{table}/forceCommit", c.handle(c.forceCommit))
-	r.Get("/jobs/{job}", c.handle(c.getJob))
+	r.Get("/tables", c.answer(c.listTables, httpx.PageParams...))
+	r.Post("/tables", c.answer(c.createTable))
+	r.Post("/tables/validate", c.answer(c.validateTable))
+	r.Get("/tables/{table}", c.answer(c.getTable))
+	r.Get("/tables/{table}/partitions", c.answer(c.listTablePartitions, httpx.PageParams...))
+	r.Get("/tables/{table}/coverage", c.answer(c.coverage))
+	r.Post("/tables/{table}/forceCommit", c.answer(c.forceCommit))
+	r.Get("/jobs/{job}", c.answer(c.getJob))
 	c.adminRoutes(r)
 
-	r.Get("/segments/{table}", c.handle(c.listSegments))
-	r.Get("/segments/{table}/{segment}", c.handle(c.redirectToSegment))
-	r.Head("/segments/{table}/{segment}", c.handle(c.redirectToSegment))
-	r.Get("/segments/{table}/{segment}/metadata", c.handle(c.segmentMetadata))
+	r.Get("/segments/{table}", c.answer(c.listSegments, slices.Concat(httpx.PageParams, filterParams())...))
+	r.Get("/segments/{table}/{segment}", c.answer(c.redirectToSegment))
+	r.Head("/segments/{table}/{segment}", c.answer(c.redirectToSegment))
+	r.Get("/segments/{table}/{segment}/metadata", c.answer(c.segmentMetadata, "links"))
 
-	r.Get("/nodes", c.handle(c.listNodes))
-	r.Get(api.PathValidation, c.handle(c.getValidation))
-	r.Post(api.PathValidationRun, c.handle(c.runValidation))
+	r.Get("/nodes", c.answer(c.listNodes, httpx.PageParams...))
+	r.Get(api.PathValidation, c.answer(c.getValidation, "limit"))
+	r.Post(api.PathValidationRun, c.answer(c.runValidation, "limit", "dryRun"))
+}
+
+// answer is handle for a route in whose query only the parameters named may be.
+func (c *Controller) answer(h httpx.HandlerFunc, params ...string) http.HandlerFunc {
+	return c.handle(httpx.OnlyParams(h, params...))
 }
 
 func (c *Controller) handle(h httpx.HandlerFunc) http.HandlerFunc {

@@ -20,13 +20,13 @@ import (
 
 // adminRoutes are those of the changes.
 func (c *Controller) adminRoutes(r chi.Router) {
-	r.Put("/tables/{table}", c.handle(c.updateTable))
-	r.Delete("/tables/{table}", c.handle(c.deleteTable))
-	r.Post("/tables/{table}/pauseConsumption", c.handle(c.pauseConsumption))
-	r.Post("/tables/{table}/resumeConsumption", c.handle(c.resumeConsumption))
-	r.Post("/nodes/{node}/drain", c.handle(c.drainNode))
-	r.Post("/nodes/{node}/undrain", c.handle(c.undrainNode))
-	r.Delete("/nodes/{node}", c.handle(c.removeNode))
+	r.Put("/tables/{table}", c.answer(c.updateTable))
+	r.Delete("/tables/{table}", c.answer(c.deleteTable))
+	r.Post("/tables/{table}/pauseConsumption", c.answer(c.pauseConsumption))
+	r.Post("/tables/{table}/resumeConsumption", c.answer(c.resumeConsumption, "consumeFrom"))
+	r.Post("/nodes/{node}/drain", c.answer(c.drainNode))
+	r.Post("/nodes/{node}/undrain", c.answer(c.undrainNode))
+	r.Delete("/nodes/{node}", c.answer(c.removeNode))
 }
 
 // changeTable makes a change of the table of the path, and answers with the table.

@@ -207,6 +207,10 @@ segment: {maxRows: many, compresion: zstd}
 		{"a segment of another table", "GET", node + "/segments/events/other__0__0__20260101T000000Z", "", 404, api.CodeSegmentNotFound, []string{"other__0__0"}},
 		{"a partition that is no number", "GET", ctl + "/segments/events?partition=first", "", 400, httpx.CodeInvalidRequest, []string{"partition", "first"}},
 		{"a page of a million", "GET", ctl + "/segments/events?limit=1000000", "", 400, httpx.CodeInvalidRequest, []string{"limit"}},
+		{"a filter misspelt", "GET", ctl + "/segments/events?problm=any", "", 400, httpx.CodeInvalidRequest, []string{"problm", "problem"}},
+		{"a dry run misspelt", "POST", ctl + "/validation/run?dryrun=true", "", 400, httpx.CodeInvalidRequest, []string{"dryrun", "dryRun"}},
+		{"a deletion only to be shown", "DELETE", ctl + "/tables/events?dryRun=true", "", 400, httpx.CodeInvalidRequest, []string{"dryRun"}},
+		{"a check of a node with a parameter", "POST", node + "/segments/events/events__0__0__20260101T000000Z/verify?repair=false", "", 400, httpx.CodeInvalidRequest, []string{"repair"}},
 		{"no such table", "GET", ctl + "/tables/nothing/coverage", "", 404, api.CodeTableNotFound, []string{"nothing"}},
 	} {
 		answer := request(t, c.method, c.url, c.body)

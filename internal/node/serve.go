@@ -31,12 +31,12 @@ func (n *Node) routes() http.Handler {
 	r := chi.NewRouter()
 	httpx.Unrouted(r, n.handle)
 	r.Use(httpx.RequireToken(n.cfg.ClusterToken))
-	r.Get("/segments", n.handle(n.inventory))
-	r.Get("/segments/{table}/{segment}/events", n.handle(n.segmentEvents))
-	r.Post("/segments/{table}/{segment}/verify", n.handle(n.verifySegment))
-	r.Post("/segments/{table}/{segment}/upload", n.handle(n.askUpload))
-	r.Get("/segments/{table}/{segment}/upload", n.handle(n.uploadState))
-	r.Get("/partitions", n.handle(n.listPartitions))
+	r.Get("/segments", n.answer(n.inventory, httpx.PageParams...))
+	r.Get("/segments/{table}/{segment}/events", n.answer(n.segmentEvents))
+	r.Post("/segments/{table}/{segment}/verify", n.answer(n.verifySegment))
+	r.Post("/segments/{table}/{segment}/upload", n.answer(n.askUpload))
+	r.Get("/segments/{table}/{segment}/upload", n.answer(n.uploadState))
+	r.Get("/partitions", n.answer(n.listPartitions))
 	r.Get("/healthz", n.handle(func(w http.ResponseWriter, _ *http.Request) error {
 		return httpx.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}))
@@ -54,6 +54,11 @@ func (n *Node) routes() http.Handler {
 }
 
 func (n *Node) handle(h httpx.HandlerFunc) http.HandlerFunc { return httpx.Handler(n.log, h).ServeHTTP }
+
+// answer is handle for a route in whose query only the parameters named may be.
+func (n *Node) answer(h httpx.HandlerFunc, params ...string) http.HandlerFunc {
+	return n.handle(httpx.OnlyParams(h, params...))
+}
 
 // resource is a held copy as peerdl serves it.
 type resource struct {
