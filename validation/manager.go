@@ -207,8 +207,14 @@ func (m *Manager) surveyed(now time.Duration, im *meta.Image, ev Surveyed) {
 			t.due = now
 		}
 	}
+	waiting := map[uuid.UUID]bool{}
+	for _, t := range ev.Findings.Tables {
+		waiting[t.ID] = t.Awaiting.Segments > 0
+	}
+	// A table of which nothing waits any longer does not fail: its last segments may have
+	// come into the deep store while there was no room to keep them in mind.
 	for id, t := range m.tables {
-		if im.Table(id) == nil && t.running == 0 {
+		if t.running == 0 && (im.Table(id) == nil || !waiting[id]) {
 			delete(m.tables, id)
 		}
 	}

@@ -267,6 +267,31 @@ func TestTableWhoseStoreIsAwayDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
+// A segment that is not kept in mind, for want of room, may be uploaded by whoever has it:
+// its table does not fail for ever.
+func TestTableOfWhichNothingWaitsDoesNotFail(t *testing.T) {
+	o := newOffice(t, validation.Limits{Pool: 1, PerTable: 1, Failing: 1, Most: 1})
+	away, well := o.table("away", 1, deep), o.table("well", 1, deep)
+	k := o.commit(away, 0)
+	o.step(o.survey())
+	o.later(timing.Patience, "ask "+o.segment(k).Committer+" for away__0__0")
+	o.says(validation.Answer{}, nil)
+	o.later(timing.Poll, "poll "+o.segment(k).Committer+" for away__0__0")
+	o.says(validation.Answer{Failures: 1, LastError: "503"}, nil)
+	o.copy(k, o.others(k)[0]) // the other table's is at more of a risk
+	other := o.commit(well, 0)
+	o.step(o.survey())
+	if _, known := o.m.Status(k); known || len(o.m.Pool().Failing) != 1 {
+		t.Fatalf("known %t, %+v", known, o.m.Pool())
+	}
+	o.uploaded(k)
+	o.step(validation.Changed{Segment: k})
+	o.step(o.survey())
+	if p := o.m.Pool(); len(p.Failing) != 0 || p.Waiting != 1 {
+		t.Errorf("%+v, %s waits", p, o.segment(other).Name)
+	}
+}
+
 // Other bytes under a segment's key are no reason for its table to wait.
 func TestOtherBytesUnderSomeKeysHoldUpNobody(t *testing.T) {
 	o := newOffice(t, roomy)
@@ -417,6 +442,7 @@ func TestManagerUnderAnyAnswers(t *testing.T) {
 			o.step(validation.Tick{})
 			check()
 		}
+		o.step(o.survey())
 		if p := o.m.Pool(); p.Running+p.Waiting+len(p.Failing) != 0 {
 			t.Fatalf("left: %+v", p)
 		}

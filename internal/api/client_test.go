@@ -44,8 +44,7 @@ func TestClientFollowsTheLeader(t *testing.T) {
 	if err := c.Get(context.Background(), "/leader", &v); err != nil || v.Leader != a.URL {
 		t.Fatalf("after a change of leader: got %+v, %v; want the answer of %s", v, err, a.URL)
 	}
-	b.Close()
-	c.Learn(b.URL)
+	c.Learn(httpxtest.Refusing(t)) // not b's, which is free for somebody else once b is closed
 	if err := c.Get(context.Background(), "/leader", &v); err != nil || v.Leader != a.URL {
 		t.Fatalf("after the death of the last leader: got %+v, %v", v, err)
 	}

@@ -3,12 +3,12 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta/metatest"
 	"github.com/shoalstore/shoal/metalog"
@@ -84,12 +84,7 @@ func TestMetadataMovesAndTheDoctorLooks(t *testing.T) {
 }
 
 func TestDoctorFindsNobody(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := ln.Addr().String()
-	ln.Close()
+	nobody := strings.TrimPrefix(httpxtest.Refusing(t), "http://")
 	status, out, errs := shoalIn(t, "", "doctor", "zookeeper://"+nobody+"/shoal")
 	if status != ExitFailed || !strings.Contains(out, nobody+": it cannot be reached") || errs == "" {
 		t.Errorf("status %d, %q, %q", status, out, errs)

@@ -26,9 +26,14 @@ import (
 // TestMain: nothing may be left of a controller that was closed.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memberTimeout is the session timeout of the members, the longest that a server at its
-// tick allows: on a machine that is busy nobody shall lose its session but by the test.
-const memberTimeout = 10 * time.Second
+// memberTimeout is the session timeout of the members, the longest that a server at
+// memberTick allows: on a machine that is busy nobody shall lose its session but by the
+// test. Those that lose it have mortalTimeout, which the test waits for.
+const (
+	memberTick    = time.Second
+	memberTimeout = 20 * memberTick
+	mortalTimeout = 10 * time.Second
+)
 
 // members are controllers in this process, on one real ZooKeeper.
 type members struct {
@@ -38,10 +43,12 @@ type members struct {
 }
 
 // found starts a server and founds a cluster in it.
-func found(t *testing.T) *members {
+func found(t *testing.T) *members { return foundWith(t, memberTick) }
+
+func foundWith(t *testing.T, tick time.Duration) *members {
 	t.Helper()
 	t.Parallel()
-	m := &members{t: t, server: zktest.Start(t)}
+	m := &members{t: t, server: zktest.Start(t, zktest.WithTickTime(tick))}
 	m.conn = m.dial()
 	if err := zkmeta.Found(t.Context(), m.conn, uuid.New()); err != nil {
 		t.Fatal(err)
@@ -58,7 +65,7 @@ func (m *members) dial() *zkmeta.Conn {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	conn, err := zkmeta.Connect(zkmeta.Access{}.Conn(address, zerolog.Nop(), nil))
+	conn, err := zkmeta.Connect(zkmeta.Access{SessionTimeout: memberTimeout}.Conn(address, zerolog.Nop(), nil))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -153,11 +160,15 @@ func (r *running) end() {
 	}
 }
 
-// await waits until ok says yes; the string is what it sees meanwhile.
+// await waits until ok says yes, for as long as the test may take but for what it takes to
+// tell of it; the string is what it sees meanwhile.
 func await(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
-	saw := ""
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	saw, end := "", time.Now().Add(24*time.Hour)
+	if deadline, set := t.Deadline(); set {
+		end = time.Now().Add(time.Until(deadline) * 9 / 10)
+	}
+	for ; time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var done bool
 		if done, saw = ok(); done {
 			return
@@ -196,11 +207,15 @@ func (r *running) leads() int64 {
 // follows waits until the member is ready beside that leader, and has all of its log.
 func (r *running) follows(leader *running) {
 	r.t.Helper()
-	await(r.t, "the standby to follow", func() (bool, string) {
-		status, body, _ := r.get("/readyz")
-		return status == http.StatusOK && strings.Contains(body, `"standby"`) && strings.Contains(body, leader.URL()) &&
-			r.applied() >= leader.next(), body
-	})
+	await(r.t, "the standby to follow", func() (bool, string) { return r.isUpWith(leader) })
+}
+
+// isUpWith reports whether the member follows that leader now, and what it says itself.
+func (r *running) isUpWith(leader *running) (bool, string) {
+	end := leader.next()
+	status, body, _ := r.get("/readyz")
+	return status == http.StatusOK && strings.Contains(body, `"standby"`) && strings.Contains(body, leader.URL()) &&
+		end >= 0 && r.applied() >= end, body
 }
 
 // applied is the offset after the last batch that a standby has.
@@ -214,7 +229,7 @@ func (r *running) applied() int64 {
 	return f.follower.Image().Next()
 }
 
-// next is the offset of the next batch of a leader.
+// next is the offset of the next batch of a leader, -1 of one that does not lead now.
 func (r *running) next() int64 {
 	im, err := r.image()
 	if err != nil {
@@ -250,17 +265,24 @@ func (r *running) write(fn meta.Func) {
 // wantNodes checks that the leader knows the nodes.
 func (r *running) wantNodes(names ...string) {
 	r.t.Helper()
-	im, err := r.image()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	var im *meta.Image
+	await(r.t, "the leader's image", func() (bool, string) {
+		now, err := r.image()
+		im = now
+		return err == nil, fmt.Sprint(err)
+	})
+	knows(r.t, im, names...)
+}
+
+func knows(t *testing.T, im *meta.Image, names ...string) {
+	t.Helper()
 	for _, name := range names {
 		if im.Node(name) == nil {
-			r.t.Errorf("node %s is lost: it was acknowledged", name)
+			t.Errorf("node %s is lost: it was acknowledged", name)
 		}
 	}
 	if broken := meta.CheckInvariants(im); len(broken) > 0 {
-		r.t.Error(broken)
+		t.Error(broken)
 	}
 }
 

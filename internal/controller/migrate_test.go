@@ -181,16 +181,15 @@ func (r *migrationRig) lead(dir, metadata string) *meta.Image {
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	var im *meta.Image
-	for deadline := time.Now().Add(time.Minute); im == nil; time.Sleep(5 * time.Millisecond) {
-		if l, err := c.leading(); err == nil {
+	await(r.T, "it to lead", func() (bool, string) {
+		l, err := c.leading()
+		if err == nil {
 			im = l.writer.Image()
-		} else if time.Now().After(deadline) {
-			r.Error("it does not lead")
-			break
 		}
-	}
+		return err == nil, fmt.Sprint(err)
+	})
 	stop()
-	if err := errors.Join(<-ended, c.Close()); err != nil || im == nil {
+	if err := errors.Join(<-ended, c.Close()); err != nil {
 		r.Fatal(err)
 	}
 	return im

@@ -20,12 +20,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// output is what a run shows; a waiter is told of each line.
+// output is what a run shows. Whoever waits for a text is told once it is there.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
 	want string
 	seen chan struct{}
+	then func() // called before the run goes on; nil: nothing is
 }
 
 func newOutput(want string) *output { return &output{want: want, seen: make(chan struct{})} }
@@ -37,6 +38,9 @@ func (o *output) Write(b []byte) (int, error) {
 	if o.want != "" && strings.Contains(o.text.String(), o.want) {
 		o.want = ""
 		close(o.seen)
+		if o.then != nil {
+			o.then()
+		}
 	}
 	return len(b), nil
 }
@@ -91,19 +95,14 @@ func sealed(t *testing.T, cfg Config, rows int64) string {
 
 func testLog(t *testing.T) zerolog.Logger { return zerolog.New(zerolog.NewTestWriter(t)) }
 
-// stopAt runs until the output says what, then ends the context as Ctrl-C does.
+// stopAt runs until the output says what, and ends the context right there, as Ctrl-C does:
+// a moment later all may be sealed.
 func stopAt(t *testing.T, cfg Config, what string) (Result, string, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out := newOutput(what)
-	go func() {
-		select {
-		case <-out.seen:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	out.then = cancel
 	res, err := Run(ctx, cfg, out, testLog(t))
 	return res, out.String(), err
 }
