@@ -37,7 +37,7 @@ const (
 func startFake(t *testing.T, f *fakeServer) *fakeServer {
 	t.Helper()
 	if f.timeout == 0 {
-		f.timeout = 3 * time.Second
+		f.timeout = treeTimeout
 	}
 	addr, accepted := listen(t)
 	f.addr, f.held, f.unstick = addr, make(chan struct{}), make(chan struct{})

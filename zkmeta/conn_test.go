@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -18,14 +20,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const connTimeout = 3 * time.Second
+// shortTimeout is for sessions that a test waits for the end of, or for calls that
+// get no answer. A machine that is busy for two thirds of it loses the connection.
+const shortTimeout = 3 * time.Second
+
+func short(cfg *ConnConfig) { cfg.SessionTimeout = shortTimeout }
 
 // dialTo connects to servers until the test ends.
 func dialTo(t *testing.T, change func(*ConnConfig), servers ...string) *Conn {
 	t.Helper()
 	cfg := ConnConfig{
 		Address:        Address{Servers: servers, Root: "/shoal"},
-		SessionTimeout: connTimeout,
+		SessionTimeout: treeTimeout,
 		Logger:         zerolog.New(zerolog.NewTestWriter(t)),
 	}
 	if change != nil {
@@ -123,10 +129,10 @@ func TestConnPath(t *testing.T) {
 }
 
 func TestConnGetsASession(t *testing.T) {
-	s := zktest.Start(t)
+	s := startServer(t)
 	c := dialTo(t, nil, s.Addr())
 	got := await(t, c, connected)
-	if got.ID == 0 || got.Connection != 1 || got.Timeout != connTimeout {
+	if got.ID == 0 || got.Connection != 1 || got.Timeout != treeTimeout {
 		t.Errorf("session %+v", got)
 	}
 	if c.LastHeard() != 0 {
@@ -142,13 +148,10 @@ func TestConnGetsASession(t *testing.T) {
 // TestConnOutlivesItsServer: the session is the same after the server was killed
 // and came back, and the connection is another.
 func TestConnOutlivesItsServer(t *testing.T) {
-	s := zktest.Start(t)
+	s := startServer(t)
 	var log lines
 	reg := prometheus.NewRegistry()
-	c := dialTo(t, func(cfg *ConnConfig) {
-		cfg.SessionTimeout = 10 * time.Second
-		cfg.Logger, cfg.Metrics = zerolog.New(&log), NewMetrics(reg)
-	}, s.Addr())
+	c := dialTo(t, func(cfg *ConnConfig) { cfg.Logger, cfg.Metrics = zerolog.New(&log), NewMetrics(reg) }, s.Addr())
 	first := await(t, c, connected)
 	try(t, func() error { return ignore(c.Create(t.Context(), c.Path(), nil), ErrNodeExists) })
 	s.Kill()
@@ -189,17 +192,24 @@ func TestConnExpires(t *testing.T) {
 	s := zktest.Start(t)
 	p := zktest.NewProxy(t, s.Addr())
 	reg := prometheus.NewRegistry()
-	c := dialTo(t, func(cfg *ConnConfig) { cfg.Metrics = NewMetrics(reg) }, p.Addr())
-	first := await(t, c, connected)
+	c := dialTo(t, func(cfg *ConnConfig) { cfg.SessionTimeout, cfg.Metrics = 2*shortTimeout, NewMetrics(reg) }, p.Addr())
 	try(t, func() error { return ignore(c.Create(t.Context(), c.Path(), nil), ErrNodeExists) })
-	var name string
-	try(t, func() (err error) {
-		name, err = c.CreateEphemeralSequential(t.Context(), c.Path("candidate_"))
-		return err
-	})
-	if want := "candidate_0000000000"; name != want {
-		t.Errorf("the candidate is %q, want %q", name, want)
+	var (
+		first Session
+		name  string
+	)
+	for before := int64(-1); before != first.ID; { // the candidate is of this session
+		before = await(t, c, connected).ID
+		try(t, func() (err error) {
+			name, err = c.CreateEphemeralSequential(t.Context(), c.Path("candidate_"))
+			return err
+		})
+		first = c.Session()
 	}
+	if matched, err := regexp.MatchString(`^candidate_\d{10}$`, name); err != nil || !matched {
+		t.Errorf("the candidate is %q", name)
+	}
+	expiries := value(t, reg, "shoal_zookeeper_expiries_total", "")
 
 	p.Stall(zktest.ToClient) // the answer does not come
 	inFlight := make(chan error, 1)
@@ -223,7 +233,7 @@ func TestConnExpires(t *testing.T) {
 			}
 		}
 	}
-	if got := c.Session(); got.ID != first.ID || got.Connected {
+	if got := await(t, c, func(s Session) bool { return !s.Connected }); got.ID != first.ID {
 		t.Errorf("cut off, it has the session %+v; it cannot know that %#x is over", got, first.ID)
 	}
 	p.Unstall()
@@ -233,7 +243,7 @@ func TestConnExpires(t *testing.T) {
 		t.Errorf("session %+v after %+v", again, first)
 	}
 	try(t, func() error { return c.Sync(t.Context(), c.Path()) })
-	if n := value(t, reg, "shoal_zookeeper_expiries_total", ""); n != 1 {
+	if n := value(t, reg, "shoal_zookeeper_expiries_total", "") - expiries; n != 1 {
 		t.Errorf("%v expiries", n)
 	}
 }
@@ -241,19 +251,21 @@ func TestConnExpires(t *testing.T) {
 // TestConnLeavesAFrozenServer: a call ends in its time, and the session goes to
 // another server before it expires.
 func TestConnLeavesAFrozenServer(t *testing.T) {
-	e := zktest.StartEnsemble(t, 3)
-	frozen := e.Followers()[0]
+	e := zktest.StartEnsemble(t, 3, zktest.WithTickTime(time.Second))
+	leader, frozen := e.Leader(), e.Followers()[0]
 	// The first connection is with the server that will freeze.
 	p := zktest.NewProxy(t, frozen.Addr())
 	var log lines
 	c := dialTo(t, func(cfg *ConnConfig) {
-		cfg.SessionTimeout = 9 * time.Second
+		cfg.SessionTimeout = 15 * time.Second
 		cfg.Logger = zerolog.New(&log)
 	}, p.Addr())
 	first := await(t, c, connected)
+	p.SetTarget(leader.Addr()) // for the next one
+	// Nothing else between the pause and the call: the library counts from the last
+	// word of the server, to twice what the call has.
 	frozen.Pause()
 	defer frozen.Resume()
-	p.SetTarget(e.Leader().Addr())
 	began := time.Now()
 	if err := c.Sync(t.Context(), "/zookeeper"); !errors.Is(err, ErrNoAnswer) {
 		t.Errorf("a frozen server: %v", err)
@@ -274,8 +286,8 @@ func TestConnLeavesAFrozenServer(t *testing.T) {
 // frozen, costs one attempt.
 func TestConnPassesAMuteServer(t *testing.T) {
 	mute, _ := listen(t)
-	f := startFake(t, &fakeServer{})
-	c := dialTo(t, nil, mute, f.addr)
+	f := startFake(t, &fakeServer{timeout: shortTimeout})
+	c := dialTo(t, short, mute, f.addr)
 	for range 2 {
 		// After the one that answers it is the other's turn.
 		s := await(t, c, connected)
@@ -313,7 +325,7 @@ func TestConnFindsAnotherServer(t *testing.T) {
 func TestConnQueuesNothing(t *testing.T) {
 	s := zktest.Start(t)
 	p := zktest.NewProxy(t, s.Addr())
-	c := dialTo(t, nil, p.Addr())
+	c := dialTo(t, short, p.Addr())
 	await(t, c, connected)
 	p.Cut()
 	await(t, c, func(s Session) bool { return !s.Connected })
@@ -337,12 +349,13 @@ func TestConnToNobody(t *testing.T) {
 		cfg.SessionTimeout = time.Second
 		cfg.Logger = zerolog.New(&log)
 	}, "127.0.0.1:1", "127.0.0.2:1")
-	_, _, err := c.Get(t.Context(), c.Path())
-	if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "127.0.0.1:1,127.0.0.2:1") || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("want the servers and the reason: %v", err)
-	}
-	for !strings.Contains(log.String(), "no ZooKeeper server can be reached") {
-		c.Get(t.Context(), c.Path())
+	for told := false; !told || !strings.Contains(log.String(), "no ZooKeeper server can be reached"); {
+		_, _, err := c.Get(t.Context(), c.Path())
+		if !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "no session with 127.0.0.1:1,127.0.0.2:1") {
+			t.Fatalf("want the servers: %v", err)
+		}
+		// A call may end before the first server has been tried.
+		told = told || strings.Contains(err.Error(), "refused")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -352,7 +365,7 @@ func TestConnToNobody(t *testing.T) {
 }
 
 func TestConnCloses(t *testing.T) {
-	s := zktest.Start(t)
+	s := startServer(t)
 	c, witness := dialTo(t, nil, s.Addr()), dialTo(t, nil, s.Addr())
 	var name string
 	try(t, func() (err error) {
@@ -361,6 +374,7 @@ func TestConnCloses(t *testing.T) {
 	})
 	var gone <-chan struct{}
 	try(t, func() (err error) { gone, err = c.Gone(t.Context(), "/"+name); return err })
+	session := sessionID(c.Session().ID)
 	for range 2 {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
@@ -373,12 +387,13 @@ func TestConnCloses(t *testing.T) {
 	if s := c.Session(); s.ID != 0 || s.Connected {
 		t.Errorf("session %+v after Close", s)
 	}
-	// It said goodbye: its ephemeral znode is gone before the session could expire.
-	try(t, func() error {
-		_, there, err := witness.Stat(t.Context(), "/"+name)
-		if there {
-			t.Error("the ephemeral znode is still there")
-		}
-		return err
-	})
+	// It said goodbye: its ephemeral znode goes, and not because the session expired. A
+	// server that is busy takes it in when Close has returned.
+	for there := true; there; {
+		try(t, func() (err error) { _, there, err = witness.Stat(t.Context(), "/"+name); return err })
+	}
+	log, err := os.ReadFile(s.Log())
+	if err != nil || strings.Contains(string(log), "Expiring session "+session) {
+		t.Errorf("the session %s expired, %v", session, err)
+	}
 }

@@ -22,17 +22,15 @@ import (
 const treeTimeout = 40 * time.Second
 
 // startServer runs a server that grants it. The shortest session is 4 s.
-func startServer(t testing.TB) *zktest.Server {
+func startServer(t testing.TB, opts ...zktest.Option) *zktest.Server {
 	t.Helper()
-	return zktest.Start(t, zktest.WithTickTime(treeTimeout/20))
+	return zktest.Start(t, append(opts, zktest.WithTickTime(treeTimeout/20))...)
 }
 
 // dialRoot connects to the tree at a root, until the test ends.
 func dialRoot(t *testing.T, root string, servers ...string) *Conn {
 	t.Helper()
-	return dialTo(t, func(cfg *ConnConfig) {
-		cfg.Address.Root, cfg.SessionTimeout = root, treeTimeout
-	}, servers...)
+	return dialTo(t, func(cfg *ConnConfig) { cfg.Address.Root = root }, servers...)
 }
 
 // foundTree founds a cluster at a root of the test's own, and connects to it.

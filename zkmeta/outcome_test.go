@@ -116,15 +116,20 @@ func wantJobs(t *testing.T, c *Conn, names ...string) {
 
 // outcome is a tree with a leader whose requests meet traps.
 type outcome struct {
-	p   *zktest.WireProxy
-	old *writing
-	c   *Conn // not through the proxy: that of the successor, and of who looks
+	p       *zktest.WireProxy
+	timeout time.Duration
+	old     *writing
+	c       *Conn // not through the proxy: that of the successor, and of who looks
 }
 
-func newOutcome(t *testing.T) outcome {
+// heldTimeout is for what a test holds until it is given up: after a third of it.
+const heldTimeout = treeTimeout / 2
+
+// newOutcome makes one whose leader has sessions of that timeout.
+func newOutcome(t *testing.T, timeout time.Duration) outcome {
 	t.Helper()
 	s := startServer(t)
-	o := outcome{p: zktest.NewWireProxy(t, s.Addr()), c: foundTree(t, "/shoal", s.Addr())}
+	o := outcome{p: zktest.NewWireProxy(t, s.Addr()), timeout: timeout, c: foundTree(t, "/shoal", s.Addr())}
 	o.old = takeOver(t, o.dial(t))
 	if err := o.old.makeJob(t.Context(), "before"); err != nil {
 		t.Fatal(err)
@@ -132,11 +137,10 @@ func newOutcome(t *testing.T) outcome {
 	return o
 }
 
-// dial connects through the proxy. What is held there is given up after a third of the
-// session's timeout.
+// dial connects through the proxy.
 func (o outcome) dial(t *testing.T) *Conn {
 	t.Helper()
-	return dialTo(t, func(cfg *ConnConfig) { cfg.SessionTimeout = treeTimeout / 4 }, o.p.Addr())
+	return dialTo(t, func(cfg *ConnConfig) { cfg.SessionTimeout = o.timeout }, o.p.Addr())
 }
 
 // lose has the leader append under a trap, and checks that it knows that it does not
@@ -169,7 +173,7 @@ func askAgain(t *testing.T, next *writing, name string, wasThere bool) {
 }
 
 func TestAnswerOfAMultiThatWasAppliedIsDropped(t *testing.T) {
-	o := newOutcome(t)
+	o := newOutcome(t, treeTimeout)
 	trap := o.p.On(zktest.OpMulti, nil, zktest.DropReply)
 	o.lose(t, "lost")
 	if a := trap.Answer(); a.Err != 0 {
@@ -180,7 +184,7 @@ func TestAnswerOfAMultiThatWasAppliedIsDropped(t *testing.T) {
 }
 
 func TestAnswerOfAMultiThatWasNotAppliedIsDropped(t *testing.T) {
-	o := newOutcome(t)
+	o := newOutcome(t, treeTimeout)
 	o.p.On(zktest.OpMulti, nil, zktest.DropRequest)
 	o.lose(t, "lost")
 	askAgain(t, takeOver(t, o.c), "lost", false)
@@ -193,7 +197,7 @@ func TestAnswerOfAMultiThatWasNotAppliedIsDropped(t *testing.T) {
 func TestMultiIsDelayedPastTheSuccessor(t *testing.T) {
 	for name, cut := range map[string]bool{"on its own connection": false, "in another session": true} {
 		t.Run(name, func(t *testing.T) {
-			o := newOutcome(t)
+			o := newOutcome(t, heldTimeout)
 			trap := o.p.On(zktest.OpMulti, nil, zktest.HoldRequest)
 			o.lose(t, "late")
 			next := takeOver(t, o.c)
@@ -217,7 +221,7 @@ const codeBadVersion = -103
 
 // TestLeaderBatchIsDelayedPastTheSuccessor: a take-over whose write comes late is none.
 func TestLeaderBatchIsDelayedPastTheSuccessor(t *testing.T) {
-	o := newOutcome(t)
+	o := newOutcome(t, heldTimeout)
 	o.old.stop(t)
 	slow := newWriting(t, o.dial(t))
 	trap := o.p.On(zktest.OpMulti, nil, zktest.HoldRequest)
@@ -241,7 +245,7 @@ func TestLeaderBatchIsDelayedPastTheSuccessor(t *testing.T) {
 // TestLeaderBatchThatWasAppliedIsDropped: the controller that does not know that it has
 // opened the epoch takes over again, from itself.
 func TestLeaderBatchThatWasAppliedIsDropped(t *testing.T) {
-	o := newOutcome(t)
+	o := newOutcome(t, treeTimeout)
 	o.old.stop(t)
 	c := o.dial(t)
 	first := newWriting(t, c)
@@ -335,7 +339,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	var held []*zktest.Trap
 	for i := 0; ; i++ {
 		p := zktest.NewWireProxy(t, s.Addr())
-		w := takeOver(t, outcome{p: p}.dial(t))
+		w := takeOver(t, outcome{p: p, timeout: heldTimeout}.dial(t))
 		if i < len(faults) {
 			trap := p.On(zktest.OpMulti, nil, faults[i])
 			if faults[i] == zktest.HoldRequest {

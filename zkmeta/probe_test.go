@@ -15,11 +15,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/zkmeta/zktest"
 )
 
 // A long session lets calls be slow: the machine may be busy.
 var longSessions = zktest.WithTickTime(3 * time.Second)
+
+// soon is for what gives no session: a third of it is waited for one.
+const soon = 4 * time.Second
 
 func patient(a Access) Access {
 	if a.SessionTimeout == 0 {
@@ -177,20 +181,15 @@ func TestProbeOfASingleServer(t *testing.T) {
 		}
 	})
 	t.Run("nobody there, and somebody else", func(t *testing.T) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		nobody := ln.Addr().String()
-		ln.Close()
-		r := probed(t, Access{SessionTimeout: 2 * time.Second}, "/shoal", nobody)
+		nobody := strings.TrimPrefix(httpxtest.Refusing(t), "http://")
+		r := probed(t, Access{SessionTimeout: soon}, "/shoal", nobody)
 		finds(t, "problems", r.Problems, Finding{nobody, "cannot be reached", ""})
 		if r.Reachable() {
 			t.Error("it is reachable")
 		}
 		other := answering(t, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
-		finds(t, "problems", probed(t, Access{SessionTimeout: 2 * time.Second}, "/shoal", other).Problems, Finding{other, "gives no session", ""})
-		secure := probed(t, Access{SessionTimeout: 2 * time.Second, TLS: &tls.Config{}}, "/shoal", other)
+		finds(t, "problems", probed(t, Access{SessionTimeout: soon}, "/shoal", other).Problems, Finding{other, "gives no session", ""})
+		secure := probed(t, Access{SessionTimeout: soon, TLS: &tls.Config{}}, "/shoal", other)
 		finds(t, "problems", secure.Problems, Finding{other, "takes connections and no TLS", ""})
 		if !secure.Reachable() {
 			t.Error("it is not reachable")
@@ -201,7 +200,7 @@ func TestProbeOfASingleServer(t *testing.T) {
 				io.WriteString(c, "Zookeeper version: 3.8.0\nREAD-ONLY mode; serving only read-only clients\nMode: read-only\n")
 			}
 		})
-		finds(t, "problems", probed(t, Access{SessionTimeout: 2 * time.Second}, "/shoal", readOnly).Problems, Finding{readOnly, "not with a majority", ""})
+		finds(t, "problems", probed(t, Access{SessionTimeout: soon}, "/shoal", readOnly).Problems, Finding{readOnly, "not with a majority", ""})
 	})
 }
 

@@ -271,14 +271,17 @@ func TestClientLeavesAFrozenLeaderForTheNext(t *testing.T) {
 }
 
 func TestClientLooksBehindAFrozenController(t *testing.T) {
-	first := newController(t, frozen)
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	first := newController(t, func(ctx context.Context, m commit.Message) commit.Reply {
+		giveUp() // as if all the time of the Send were over
+		return frozen(ctx, m)
+	})
 	leader := newController(t, answering(commit.Reply{Status: commit.Hold}))
 	client := newClient(t, first.URL, leader.URL)
-	client.timeout = 100 * time.Millisecond // for all that one Send asks
-	if got, err := client.Send(t.Context(), message(commit.SegmentConsumed)); err == nil {
+	if got, err := client.Send(ctx, message(commit.SegmentConsumed)); err == nil {
 		t.Fatalf("a controller that is frozen answers %+v", got)
 	}
-	client.timeout = sendTimeout
 	got, err := client.Send(t.Context(), message(commit.SegmentConsumed))
 	if err != nil || got.Status != commit.Hold || first.asked.Load() != 1 {
 		t.Errorf("got %+v, %v; the frozen one was asked %d times", got, err, first.asked.Load())
@@ -339,6 +342,7 @@ func TestClientIsSafeForConcurrentUse(t *testing.T) {
 	leader := newController(t, answering(commit.Reply{Status: commit.Hold}))
 	standby := newController(t, answering(commit.Reply{Status: commit.NotLeader, Leader: leader.URL}))
 	client := newClient(t, standby.URL, leader.URL)
+	client.patience = time.Hour // else word of the standby ends a Send that takes long
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {

@@ -85,9 +85,10 @@ a head → epoch 3 offset 2 version 3
 a reads 0 → 1 2 3
 `
 
-// zkUnderTest is one ZooKeeper with its clients.
+// zkUnderTest is one ZooKeeper with its clients. says is what the script says: whoever has
+// to wait for it knows for what.
 type zkUnderTest interface {
-	do(client, verb, arg string) string
+	do(client, verb, arg, says string) string
 }
 
 // TestTheModelIsAsTheRealZooKeeper: what the simulator believes of ZooKeeper is worth
@@ -102,7 +103,7 @@ func TestTheModelIsAsTheRealZooKeeper(t *testing.T) {
 			for line := range strings.Lines(strings.TrimSpace(zkScript)) {
 				said, expected, _ := strings.Cut(strings.TrimSpace(line), " → ")
 				w := append(strings.Fields(said), "")
-				if got := under.do(w[0], w[1], w[2]); got != expected {
+				if got := under.do(w[0], w[1], w[2], expected); got != expected {
 					t.Fatalf("%s → %s, and the script says %s", said, got, expected)
 				}
 			}
@@ -182,7 +183,7 @@ func (m *modelled) name(short string) string {
 	return short + "_0000000000"
 }
 
-func (m *modelled) do(client, verb, arg string) string {
+func (m *modelled) do(client, verb, arg, _ string) string {
 	z := m.c.zk
 	k := m.clients[client]
 	if verb == "opens" {
@@ -267,7 +268,7 @@ type realClient struct {
 }
 
 func newReal(t *testing.T) *real {
-	r := &real{t: t, server: zktest.Start(t), cluster: uuid.New(), names: map[string]string{}, clients: map[string]*realClient{}}
+	r := &real{t: t, server: zktest.Start(t, zktest.WithTickTime(patient/20)), cluster: uuid.New(), names: map[string]string{}, clients: map[string]*realClient{}}
 	founder := r.connect("founder")
 	if err := zkmeta.Found(t.Context(), founder.conn, r.cluster); err != nil {
 		t.Fatal(err)
@@ -275,13 +276,21 @@ func newReal(t *testing.T) *real {
 	return r
 }
 
+// patient is for sessions that nobody waits for the end of: a call may take a third of
+// it. mortal is for the client that is cut off until its session is over.
+const patient, mortal = 40 * time.Second, 12 * time.Second
+
 func (r *real) connect(client string) *realClient {
+	timeout := patient
+	if client == "a" {
+		timeout = mortal
+	}
 	proxy := zktest.NewProxy(r.t, r.server.Addr())
 	address, err := zkmeta.ParseAddress("zookeeper://" + proxy.Addr() + "/shoal")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	conn, err := zkmeta.Connect(zkmeta.Access{SessionTimeout: 4 * time.Second}.Conn(address, zerolog.Nop(), nil))
+	conn, err := zkmeta.Connect(zkmeta.Access{SessionTimeout: timeout}.Conn(address, zerolog.Nop(), nil))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -317,7 +326,7 @@ func (r *real) must(err error) {
 	}
 }
 
-func (r *real) do(client, verb, arg string) string {
+func (r *real) do(client, verb, arg, says string) string {
 	ctx := r.t.Context()
 	k := r.clients[client]
 	if verb == "opens" {
@@ -347,7 +356,7 @@ func (r *real) do(client, verb, arg string) string {
 	case "heard":
 		// A watch is told before the answer to a later request of the same session.
 		r.must(c.Sync(ctx, c.Path("election")))
-		return r.heard(k.watches[arg])
+		return r.heard(k.watches[arg], says)
 	case "deletes":
 		err := c.Delete(ctx, c.Path("election", full), -1)
 		if errors.Is(err, zkmeta.ErrNoNode) {
@@ -382,14 +391,20 @@ func (r *real) do(client, verb, arg string) string {
 }
 
 // heard reports whether a watch has ended. One that has is told by another goroutine
-// than the one that answers, so it gets a moment; the script says "no" only where
-// there is nothing to come.
-func (r *real) heard(gone <-chan struct{}) string {
+// than the one that answers, so it gets a moment, and all the time that it needs where
+// the script says that it has; where there is nothing to come, the moment is enough.
+func (r *real) heard(gone <-chan struct{}, says string) string {
+	var enough <-chan time.Time
+	if says == "no" {
+		enough = time.After(200 * time.Millisecond)
+	}
 	select {
 	case <-gone:
 		return "yes"
-	case <-time.After(200 * time.Millisecond):
+	case <-enough:
 		return "no"
+	case <-r.t.Context().Done():
+		return "not yet"
 	}
 }
 

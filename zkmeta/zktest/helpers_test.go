@@ -38,8 +38,19 @@ func connect(t *testing.T, timeout time.Duration, addrs ...string) *zk.Conn {
 // lost its server fails calls that are in flight.
 func create(t *testing.T, conn *zk.Conn, path, data string) {
 	t.Helper()
+	createAs(t, conn, path, data, 0)
+}
+
+// createEphemeral makes one that goes with the session.
+func createEphemeral(t *testing.T, conn *zk.Conn, path string) {
+	t.Helper()
+	createAs(t, conn, path, "", zk.FlagEphemeral)
+}
+
+func createAs(t *testing.T, conn *zk.Conn, path, data string, flags int32) {
+	t.Helper()
 	for {
-		_, err := conn.Create(path, []byte(data), 0, zk.WorldACL(zk.PermAll))
+		_, err := conn.Create(path, []byte(data), flags, zk.WorldACL(zk.PermAll))
 		switch err {
 		case nil, zk.ErrNodeExists:
 			return

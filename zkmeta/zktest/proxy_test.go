@@ -206,7 +206,7 @@ func TestProxyStallOnZooKeeper(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s.Addr())
 	direct := connect(t, sessionMax, s.Addr())
-	behind := connect(t, time.Second, p.Addr())
+	behind := connect(t, sessionMin, p.Addr())
 	createEphemeral(t, behind, "/alive")
 	there, _, events, err := direct.ExistsW("/alive")
 	if err != nil || !there {

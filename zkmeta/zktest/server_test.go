@@ -13,7 +13,10 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-const sessionMax = 10 * time.Second
+const (
+	sessionMax = 10 * time.Second
+	sessionMin = 5 * time.Second // of those whose end is waited for: a busy machine must not end them before
+)
 
 // TestKillAndRestart: what was acknowledged is there after a SIGKILL.
 func TestKillAndRestart(t *testing.T) {

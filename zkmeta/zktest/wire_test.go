@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -48,13 +47,6 @@ func (w wired) wantThere(t *testing.T, path string, want bool) {
 	t.Helper()
 	if there, _, err := w.direct.Exists(path); err != nil || there != want {
 		t.Fatalf("%s is there: %t, %v; want %t", path, there, err, want)
-	}
-}
-
-func createEphemeral(t *testing.T, conn *zk.Conn, path string) {
-	t.Helper()
-	if _, err := conn.Create(path, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -160,7 +152,7 @@ func TestHeldRequestOutlivesItsSession(t *testing.T) {
 
 func testLate(t *testing.T, written bool) {
 	w := wire(t)
-	w.through = connect(t, time.Second, w.p.Addr())
+	w.through = connect(t, sessionMin, w.p.Addr())
 	createEphemeral(t, w.through, "/leader")
 	there, _, gone, err := w.direct.ExistsW("/leader")
 	if err != nil || !there {
