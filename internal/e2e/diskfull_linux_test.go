@@ -133,8 +133,8 @@ func TestFullDiskOfTheController(t *testing.T) {
 	free := fill(t, f.controller.data())
 	p.add(150)
 	f.await("the full disk, and the file that it kept from being written", func() (bool, string) {
-		log := f.controller.tail(20)
-		return f.controller.alive() && namesAll(log, "no space left on device", ".log"), log
+		log := string(readFile(t, f.controller.log))
+		return f.controller.alive() && namesAll(log, "no space left on device", ".log"), f.controller.tail(20)
 	})
 	free()
 	f.prove("events", p)

@@ -134,7 +134,7 @@ func (l *league) dies(s step, p *producer, tap *tap) {
 	var leader *process
 	var epoch int64
 	if s.multi != 0 {
-		trap, i := l.trap(s.multi, seq, func() { p.add(100) })
+		trap, i := l.trap(s.multi, commits(seq), func() { p.add(100) })
 		if s.multi == zktest.HoldReply {
 			if a := trap.Answer(); a.Err != 0 {
 				l.t.Fatalf("ZooKeeper did not take the batch: %+v", a)
@@ -174,17 +174,21 @@ func (l *league) dies(s step, p *producer, tap *tap) {
 	})
 }
 
-// trap waits for the write that commits a segment, and returns whose it is; whoever
-// leads by then.
-func (l *league) trap(action zktest.Action, seq int64, produce func()) (*zktest.Trap, int) {
-	l.t.Helper()
-	committing := func(payload []byte) bool { // it has the znode of the segment, which is done
+// commits matches the write that commits a segment: it has the znode of the segment,
+// which is done.
+func commits(seq int64) zktest.Match {
+	return func(payload []byte) bool {
 		return zktest.Mentions(fmt.Sprintf("__%d__", seq))(payload) && zktest.Mentions(string(meta.SegmentDone))(payload)
 	}
+}
+
+// trap waits for a write of a controller, and returns whose it is; whoever leads by then.
+func (l *league) trap(action zktest.Action, write zktest.Match, produce func()) (*zktest.Trap, int) {
+	l.t.Helper()
 	var traps []*zktest.Trap
 	hit := make(chan int, len(l.wires))
 	for i, wires := range l.wires {
-		t := wires[0].On(zktest.OpMulti, committing, action)
+		t := wires[0].On(zktest.OpMulti, write, action)
 		traps = append(traps, t)
 		go func() {
 			select {
@@ -204,7 +208,7 @@ func (l *league) trap(action zktest.Action, seq int64, produce func()) (*zktest.
 		}
 		return traps[i], i
 	case <-time.After(awaitMax):
-		l.t.Fatal("nobody commits")
+		l.t.Fatal("nobody writes it")
 	}
 	return nil, 0
 }
@@ -227,7 +231,6 @@ func (l *league) arrivesTooLate(trap *zktest.Trap) {
 // that it is.
 func (l *league) checkAnswers(tap *tap, seq int64) {
 	l.t.Helper()
-	i, _ := l.leader(0)
 	tap.mu.Lock()
 	end, ok := tap.ends[seq]
 	tap.mu.Unlock()
@@ -242,23 +245,29 @@ func (l *league) checkAnswers(tap *tap, seq int64) {
 		}
 	}
 	if committed.Committer == end.Instance {
-		l.wantReply(i, end, commit.Reply{Status: commit.CommitSuccess})
+		l.wantReply(end, commit.Reply{Status: commit.CommitSuccess})
 	}
 	wrong := end
 	wrong.Digest[0] ^= 1
-	l.wantReply(i, wrong, commit.Reply{Status: commit.Failed})
+	l.wantReply(wrong, commit.Reply{Status: commit.Failed})
 	consumed := end
 	consumed.Kind, consumed.Reason = commit.SegmentConsumed, commit.RowLimit
-	l.wantReply(i, consumed, commit.Reply{Status: commit.Keep, Offset: committed.End, Digest: committed.Digest})
+	l.wantReply(consumed, commit.Reply{Status: commit.Keep, Offset: committed.End, Digest: committed.Digest})
 }
 
-func (l *league) wantReply(controller int, m commit.Message, want commit.Reply) {
+func (l *league) wantReply(m commit.Message, want commit.Reply) {
 	l.t.Helper()
-	c := commithttp.NewClient([]string{"http://" + l.controllers[controller].role.Controller.Listen}, "")
-	defer c.Close()
-	got, err := c.Send(l.t.Context(), m)
-	if err != nil || got != want {
-		l.t.Errorf("%s of %s by %s at %d is answered %+v, %v; want %+v", m.Kind, m.Segment, m.Instance, m.Offset, got, err, want)
+	var got commit.Reply
+	l.await("an answer of a leader", func() (bool, string) { // which may change
+		i, _ := l.leader(0)
+		c := commithttp.NewClient([]string{"http://" + l.controllers[i].role.Controller.Listen}, "")
+		defer c.Close()
+		var err error
+		got, err = c.Send(l.t.Context(), m)
+		return err == nil && got.Status != commit.NotLeader, asJSON(got, err)
+	})
+	if got != want {
+		l.t.Errorf("%s of %s by %s at %d is answered %+v; want %+v", m.Kind, m.Segment, m.Instance, m.Offset, got, want)
 	}
 }
 
@@ -303,10 +312,10 @@ func TestPausedLeader(t *testing.T) {
 	if late == 0 {
 		t.Error("nobody asked the deposed leader anything")
 	}
-	if !strings.Contains(old.tail(1000), "stepping down") {
-		t.Error("it did not step down")
-	}
-	if err := l.plain.PostJSON(t.Context(), "http://"+old.role.Controller.Listen+"/tables", l.tableConfig("more", nil), nil); !isNotLeader(err, other.url) {
+	l.await("the old leader to step down", func() (bool, string) {
+		return strings.Contains(old.tail(1000), "stepping down"), old.tail(3)
+	})
+	if err := l.http.PostJSON(t.Context(), "http://"+old.role.Controller.Listen+"/tables", l.tableConfig("more", nil), nil); !isNotLeader(err, other.url) {
 		t.Errorf("the old leader says to a new table: %v", err)
 	}
 	l.await("the old leader to follow", func() (bool, string) {

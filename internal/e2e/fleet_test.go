@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/shoalstore/shoal/deepstore"
@@ -179,16 +180,35 @@ func (f *fleet) createTable(name string, changes map[string]any) {
 // freeAddr finds an address that stays the same over restarts. It is not among
 // the ports that the system gives to outgoing connections: a node that calls a
 // controller that is down could otherwise be given the very port it calls, be
-// connected to itself, and keep the controller from coming back.
+// connected to itself, and keep the controller from coming back. Nor is it among those
+// that s3test and zktest give out below that range, or given to another test that runs:
+// nobody listens there while its process is down.
 func freeAddr(t *testing.T) string {
 	t.Helper()
+	given.Lock()
+	defer given.Unlock()
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.Intn(20000))
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.Intn(3000))
+		if given.addrs[addr] {
+			continue
+		}
 		if ln, err := net.Listen("tcp", addr); err == nil {
 			ln.Close()
+			given.addrs[addr] = true
+			t.Cleanup(func() {
+				given.Lock()
+				defer given.Unlock()
+				delete(given.addrs, addr)
+			})
 			return addr
 		}
 	}
-	t.Fatal("no free port from 12000 to 31999")
+	t.Fatal("no free port from 12000 to 14999")
 	return ""
 }
+
+// given are the addresses of the tests that run.
+var given = struct {
+	sync.Mutex
+	addrs map[string]bool
+}{addrs: map[string]bool{}}

@@ -107,14 +107,12 @@ func (k *killer) moment() {
 		k.produced(n)
 		return
 	}
+	var have int64
 	k.await("the controller", func() (bool, string) {
-		_, err := k.committed(table)
+		var err error
+		have, err = k.committed(table)
 		return err == nil, asJSON(nil, err)
 	})
-	have, err := k.committed(table)
-	if err != nil {
-		k.t.Fatal(err)
-	}
 	k.awaitCommitted(table, have+int64(n/4))
 }
 

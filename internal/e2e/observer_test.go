@@ -21,10 +21,17 @@ type observer struct {
 	http   *httpx.Client // for the nodes
 }
 
+// newObserver returns one of patience: a call that is made once must not fail because a
+// disk or a processor is slow. Of several controllers one may be frozen, and a call has to
+// go on to the next one.
 func newObserver(t *testing.T, controllers ...string) observer {
-	h := &httpx.Client{}
+	patient, h := &httpx.Client{Timeout: awaitMax}, &httpx.Client{}
+	t.Cleanup(patient.Close)
 	t.Cleanup(h.Close)
-	return observer{t: t, client: api.NewClient(h, controllers...), http: h}
+	if len(controllers) == 1 {
+		h = patient
+	}
+	return observer{t: t, client: api.NewClient(h, controllers...), http: patient}
 }
 
 const (

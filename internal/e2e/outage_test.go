@@ -211,12 +211,12 @@ func TestDeepStoreOutage(t *testing.T) {
 			want = append(want, filepath.Join(o.deepStore(), key), filepath.Join(o.deepStore(), deepstore.PiecesKey(key)))
 		}
 	}
-	have := filesBelow(t, o.deepStore())
-	slices.Sort(have)
 	slices.Sort(want)
-	if !slices.Equal(have, want) {
-		t.Errorf("in the deep store are %v, and committed are %v", have, want)
-	}
+	o.await("what is committed, and nothing else, in the deep store", func() (bool, string) { // somebody may be at a second upload
+		have := filesBelow(t, o.deepStore())
+		slices.Sort(have)
+		return slices.Equal(have, want), fmt.Sprintf("there are %v, and committed are %v", have, want)
+	})
 	all := 0
 	for name := range tables {
 		all += len(o.committedSegments(name))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,25 +68,7 @@ func TestControllerThatLostItsDirectory(t *testing.T) {
 		t.Errorf("the dump has no segment:\n%s", dump)
 	}
 
-	// What it had written last may not have come to the nodes when it is killed. Then it
-	// starts once more.
-	haveLog := func(batches int) (bool, string) {
-		for _, n := range f.nodes[:2] {
-			if _, end, err := f.copyFrom(n, 0); err != nil || end < int64(batches) {
-				return false, fmt.Sprint(n.name, " has ", end, " of ", batches, ", ", err)
-			}
-		}
-		return true, ""
-	}
-	f.controller.kill()
-	all := readLog(t, lost, "log")
-	for ok, why := haveLog(len(all)); !ok; ok, why = haveLog(len(all)) {
-		t.Log("killed too early: ", why)
-		f.controller.start()
-		f.await("two nodes to have the log up to the next epoch", func() (bool, string) { return haveLog(len(all) + 1) })
-		f.controller.kill()
-		all = readLog(t, lost, "log")
-	}
+	all := f.endController((*process).kill, f.nodes[:2])
 	before := mustShoal(t, "metadata", "dump", "--from-dir", lost)
 	removeAll(t, lost)
 	f.nodes[2].start()

@@ -156,28 +156,18 @@ func (s *scaling) awaitImage(what string, ok func(*meta.Image) bool) {
 }
 
 // interrupted makes a change of so many parts; done counts those that an image shows.
-// The leader is killed when the first of them are seen, and it must not have been all.
+// When the first of them are seen, the leader's next write is held until the leader is
+// killed, and it must not have been all.
 func (s *scaling) interrupted(what string, parts int, done func(*meta.Image) int, change func()) {
 	s.t.Helper()
 	var seen atomic.Int64
-	underWay := make(chan struct{})
-	var once sync.Once
-	s.nodes.watch(func(im *meta.Image) {
-		n := done(im)
-		seen.Store(int64(n))
-		if n > 0 {
-			once.Do(func() { close(underWay) })
-		}
-	})
+	s.nodes.watch(func(im *meta.Image) { seen.Store(int64(done(im))) })
 	began := time.Now()
-	change()
-	select {
-	case <-underWay:
-	case <-time.After(awaitMax):
-		s.t.Fatalf("%s does not begin", what)
-	}
-	killed, _ := s.killLeader()
+	held, i := s.trap(zktest.HoldRequest, func([]byte) bool { return seen.Load() > 0 }, change)
+	killed := s.controllers[i]
+	killed.kill()
 	at := int(seen.Load())
+	held.Release()
 	killed.start()
 	if at >= parts {
 		s.t.Errorf("%s: all %d were done before the leader was killed", what, parts)

@@ -57,8 +57,8 @@ func (s *snapshotScale) writeSnapshots(round int, wrote *int) func() {
 	}
 }
 
-// commitDuring commits while do runs, and returns how long each commit took that began
-// before do was over.
+// commitDuring commits while do runs, each caller once at least, and returns how long each
+// commit took.
 func (s *snapshotScale) commitDuring(do func()) (took []time.Duration) {
 	s.t.Helper()
 	stop := make(chan struct{})
@@ -68,6 +68,9 @@ func (s *snapshotScale) commitDuring(do func()) (took []time.Duration) {
 		work.Go(func() {
 			var mine []time.Duration
 			for {
+				began := time.Now()
+				s.writer.submit(s.seeder.commitOne(k))
+				mine = append(mine, time.Since(began))
 				select {
 				case <-stop:
 					mu.Lock()
@@ -76,9 +79,6 @@ func (s *snapshotScale) commitDuring(do func()) (took []time.Duration) {
 					return
 				default:
 				}
-				began := time.Now()
-				s.writer.submit(s.seeder.commitOne(k))
-				mine = append(mine, time.Since(began))
 			}
 		})
 	}
