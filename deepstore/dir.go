@@ -33,11 +33,15 @@ type dirStore struct {
 // fsys. Uri is what it calls itself.
 func NewDir(fsys vfs.FS, prefix, uri string) (Store, error) {
 	d := &dirStore{fs: fsys, prefix: path.Clean(prefix), uri: strings.TrimSuffix(uri, "/")}
-	if _, err := d.Sweep(context.Background(), SweepAge); err != nil {
-		return nil, err
+	if err := d.fs.MkdirAll(d.uploads(), 0o755); err != nil {
+		return nil, fmt.Errorf("deepstore: %s: %w", d.uri, err)
 	}
+	// What cannot be removed is in nobody's way, and told by the next Sweep.
+	_, _ = d.sweep(context.Background(), SweepAge)
 	return d, nil
 }
+
+func (d *dirStore) uploads() string { return path.Join(d.prefix, uploadsDir) }
 
 // Sweep removes the files of uploads.
 func (d *dirStore) Sweep(ctx context.Context, age time.Duration) (swept int, err error) {
@@ -48,35 +52,33 @@ func (d *dirStore) Sweep(ctx context.Context, age time.Duration) (swept int, err
 }
 
 func (d *dirStore) sweep(ctx context.Context, age time.Duration) (swept int, err error) {
-	uploads := path.Join(d.prefix, uploadsDir)
-	if err := d.fs.MkdirAll(uploads, 0o755); err != nil {
+	if err := d.fs.MkdirAll(d.uploads(), 0o755); err != nil {
 		return 0, err
 	}
-	entries, err := d.fs.ReadDir(uploads)
+	entries, err := d.fs.ReadDir(d.uploads())
 	if err != nil {
 		return 0, err
 	}
+	var errs []error
 	for _, e := range entries {
 		if ctx.Err() != nil {
-			return swept, context.Cause(ctx)
+			return swept, errors.Join(append(errs, context.Cause(ctx))...)
 		}
 		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // its upload has just ended
-		}
-		if err != nil {
-			return swept, err
-		}
-		if time.Since(info.ModTime()) <= age {
+		if err == nil && time.Since(info.ModTime()) <= age {
 			continue
 		}
-		err = d.fs.Remove(path.Join(uploads, e.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return swept, err
+		if err == nil {
+			err = d.fs.Remove(path.Join(d.uploads(), e.Name()))
 		}
-		swept++
+		switch {
+		case err == nil:
+			swept++
+		case !errors.Is(err, fs.ErrNotExist): // else its upload has just ended, or another process was first
+			errs = append(errs, err)
+		}
 	}
-	return swept, nil
+	return swept, errors.Join(errs...)
 }
 
 func (d *dirStore) String() string { return d.uri }
@@ -102,10 +104,16 @@ func (d *dirStore) Put(ctx context.Context, key string, r io.ReaderAt, size int6
 		return err
 	}
 	// Adopt what is there. It is read, not just looked at: it may be damaged.
-	if err := d.Verify(ctx, key, size, digest); !errors.Is(err, ErrNotFound) {
+	err := d.Verify(ctx, key, size, digest)
+	switch {
+	case err == nil:
+		err = d.keep(key)
+	case errors.Is(err, ErrNotFound):
+		err = d.put(ctx, key, r, size, digest)
+	default:
 		return err
 	}
-	if err := d.put(ctx, key, r, size, digest); err != nil {
+	if err != nil {
 		return fmt.Errorf("deepstore: put %s: %w", URI(d.uri, key), err)
 	}
 	return nil
@@ -113,11 +121,16 @@ func (d *dirStore) Put(ctx context.Context, key string, r io.ReaderAt, size int6
 
 func (d *dirStore) put(ctx context.Context, key string, r io.ReaderAt, size int64, digest segment.Digest) error {
 	final := path.Join(d.prefix, key)
-	tmp := path.Join(d.prefix, uploadsDir, path.Base(key)+"-"+uuid.NewString())
+	tmp := path.Join(d.uploads(), path.Base(key)+"-"+uuid.NewString())
 	if err := d.fs.MkdirAll(path.Dir(final), 0o755); err != nil {
 		return err
 	}
 	f, err := d.fs.Create(tmp)
+	if errors.Is(err, fs.ErrNotExist) { // somebody tidied up
+		if err = d.fs.MkdirAll(d.uploads(), 0o755); err == nil {
+			f, err = d.fs.Create(tmp)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -134,6 +147,23 @@ func (d *dirStore) put(ctx context.Context, key string, r io.ReaderAt, size int6
 		err = errors.Join(err, removeErr)
 	}
 	return err
+}
+
+// keep makes an object durable that is there already: whoever put it may have died, or
+// failed, before its last fsync.
+func (d *dirStore) keep(key string) error {
+	name := path.Join(d.prefix, key)
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(vfs.Sync(f), f.Close()); err != nil {
+		return err
+	}
+	if err := d.fs.MkdirAll(path.Dir(name), 0o755); err != nil { // those above it, too
+		return err
+	}
+	return d.fs.SyncDir(path.Dir(name))
 }
 
 // copyVerified copies size bytes of r to w and fails if they are not those of
