@@ -27,12 +27,13 @@ type dirStore struct {
 	fs     vfs.FS
 	prefix string // below the root of fs; "." for none
 	uri    string
+	calls  *dirCalls
 }
 
 // NewDir returns the store of the directory prefix ("." or slash-separated) in
 // fsys. Uri is what it calls itself.
 func NewDir(fsys vfs.FS, prefix, uri string) (Store, error) {
-	d := &dirStore{fs: fsys, prefix: path.Clean(prefix), uri: strings.TrimSuffix(uri, "/")}
+	d := &dirStore{fs: fsys, prefix: path.Clean(prefix), uri: strings.TrimSuffix(uri, "/"), calls: newDirCalls()}
 	if err := d.fs.MkdirAll(d.uploads(), 0o755); err != nil {
 		return nil, fmt.Errorf("deepstore: %s: %w", d.uri, err)
 	}
@@ -45,10 +46,13 @@ func (d *dirStore) uploads() string { return path.Join(d.prefix, uploadsDir) }
 
 // Sweep removes the files of uploads.
 func (d *dirStore) Sweep(ctx context.Context, age time.Duration) (swept int, err error) {
-	if swept, err = d.sweep(ctx, age); err != nil {
-		err = fmt.Errorf("deepstore: %s: %w", d.uri, err)
-	}
-	return swept, err
+	return dirCall(ctx, d, "sweep "+d.uri, func() (int, error) {
+		swept, err := d.sweep(ctx, age)
+		if err != nil {
+			err = fmt.Errorf("deepstore: %s: %w", d.uri, err)
+		}
+		return swept, err
+	}, nil)
 }
 
 func (d *dirStore) sweep(ctx context.Context, age time.Duration) (swept int, err error) {
@@ -103,8 +107,15 @@ func (d *dirStore) Put(ctx context.Context, key string, r io.ReaderAt, size int6
 	if err := checkPut(key, size, digest); err != nil {
 		return err
 	}
+	_, err := dirCall(ctx, d, "put "+URI(d.uri, key), func() (struct{}, error) {
+		return struct{}{}, d.putOrAdopt(ctx, key, r, size, digest)
+	}, nil)
+	return err
+}
+
+func (d *dirStore) putOrAdopt(ctx context.Context, key string, r io.ReaderAt, size int64, digest segment.Digest) error {
 	// Adopt what is there. It is read, not just looked at: it may be damaged.
-	err := d.Verify(ctx, key, size, digest)
+	err := d.verify(ctx, key, size, digest)
 	switch {
 	case err == nil:
 		err = d.keep(key)
@@ -212,16 +223,25 @@ func (d *dirStore) Head(ctx context.Context, key string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	info, err := d.fs.Stat(name)
-	if err != nil {
-		return Info{}, d.wrap("head", key, err)
-	}
-	return Info{Key: key, SizeBytes: info.Size(), ModTime: info.ModTime()}, nil
+	return dirCall(ctx, d, "head "+URI(d.uri, key), func() (Info, error) {
+		info, err := d.fs.Stat(name)
+		if err != nil {
+			return Info{}, d.wrap("head", key, err)
+		}
+		return Info{Key: key, SizeBytes: info.Size(), ModTime: info.ModTime()}, nil
+	}, nil)
 }
 
 // Verify reads the whole file: a directory has nobody else who could vouch for
 // its bytes, and the sidecar beside them says only what they should be.
 func (d *dirStore) Verify(ctx context.Context, key string, size int64, digest segment.Digest) error {
+	_, err := dirCall(ctx, d, "verify "+URI(d.uri, clip(key)), func() (struct{}, error) {
+		return struct{}{}, d.verify(ctx, key, size, digest)
+	}, nil)
+	return err
+}
+
+func (d *dirStore) verify(ctx context.Context, key string, size int64, digest segment.Digest) error {
 	name, err := d.file(key)
 	if err != nil {
 		return err
@@ -253,6 +273,14 @@ func (d *dirStore) Open(ctx context.Context, key string, off, n int64) (io.ReadC
 	if err != nil {
 		return nil, err
 	}
+	s, err := dirCall(ctx, d, "open "+URI(d.uri, key), func() (*section, error) { return d.open(ctx, name, key, off, n) }, (*section).drop)
+	if err != nil {
+		return nil, err // a nil *section must not become a reader
+	}
+	return s, nil
+}
+
+func (d *dirStore) open(ctx context.Context, name, key string, off, n int64) (*section, error) {
 	f, err := d.fs.Open(name)
 	if err != nil {
 		return nil, d.wrap("open", key, err)
@@ -267,31 +295,68 @@ func (d *dirStore) Open(ctx context.Context, key string, off, n int64) (io.ReadC
 	if off < 0 || n < 0 || n > info.Size()-off {
 		return nil, errors.Join(fmt.Errorf("deepstore: open %s: bytes %d to %d of %d", URI(d.uri, key), off, off+n, info.Size()), f.Close())
 	}
-	return &section{Reader: io.NewSectionReader(f, off, n), ctx: ctx, file: f}, nil
+	return &section{ctx: ctx, store: d, key: key, file: f, off: off, left: n}, nil
 }
 
-// section reads a part of a file until its context ends.
+// section reads a part of a file until its context ends. It has a buffer of its own,
+// because what hangs may be written to when nobody waits for it any longer.
 type section struct {
-	io.Reader
-	ctx  context.Context
-	file vfs.File
+	ctx       context.Context
+	store     *dirStore
+	key       string
+	file      vfs.File
+	off, left int64
+	buf       []byte
+	err       error // that ended it
 }
+
+// sectionBuffer is how much is read at once.
+const sectionBuffer = 256 << 10
 
 func (s *section) Read(b []byte) (int, error) {
-	if s.ctx.Err() != nil {
+	switch {
+	case s.err != nil:
+		return 0, s.err
+	case s.ctx.Err() != nil:
 		return 0, context.Cause(s.ctx)
+	case s.left == 0:
+		return 0, io.EOF
 	}
-	return s.Reader.Read(b)
+	want := int(min(int64(len(b)), s.left, sectionBuffer))
+	if cap(s.buf) < want {
+		s.buf = make([]byte, want)
+	}
+	buf, off := s.buf[:want], s.off
+	n, err := dirCall(s.ctx, s.store, "read "+URI(s.store.uri, s.key), func() (int, error) { return s.file.ReadAt(buf, off) }, nil)
+	n = copy(b, buf[:n])
+	s.off, s.left = s.off+int64(n), s.left-int64(n)
+	switch {
+	case err == io.EOF && s.left == 0:
+		err = nil
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF // it is shorter than it was
+	}
+	s.err = err
+	return n, err
 }
 
 func (s *section) Close() error { return s.file.Close() }
+
+func (s *section) drop() { s.file.Close() }
 
 func (d *dirStore) Delete(ctx context.Context, key string) error {
 	name, err := d.file(key)
 	if err != nil {
 		return err
 	}
-	err = d.fs.Remove(name)
+	_, err = dirCall(ctx, d, "delete "+URI(d.uri, key), func() (struct{}, error) {
+		return struct{}{}, d.delete(name, key)
+	}, nil)
+	return err
+}
+
+func (d *dirStore) delete(name, key string) error {
+	err := d.fs.Remove(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
