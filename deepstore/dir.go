@@ -115,14 +115,36 @@ func (d *dirStore) Put(ctx context.Context, key string, r io.ReaderAt, size int6
 
 func (d *dirStore) putOrAdopt(ctx context.Context, key string, r io.ReaderAt, size int64, digest segment.Digest) error {
 	// Adopt what is there. It is read, not just looked at: it may be damaged.
-	err := d.verify(ctx, key, size, digest)
-	switch {
-	case err == nil:
-		err = d.keep(key)
-	case errors.Is(err, ErrNotFound):
-		err = d.put(ctx, key, r, size, digest)
-	default:
-		return err
+	err := d.adopt(ctx, key, size, digest)
+	if errors.Is(err, ErrNotFound) {
+		if err = d.put(ctx, key, r, size, digest); err != nil {
+			err = fmt.Errorf("deepstore: put %s: %w", URI(d.uri, key), err)
+		}
+	}
+	return err
+}
+
+// adopt makes an object durable that is there already: whoever put it may have died, or
+// failed, before its last fsync.
+func (d *dirStore) adopt(ctx context.Context, key string, size int64, digest segment.Digest) error {
+	name := path.Join(d.prefix, key)
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return d.wrap("put", key, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil {
+		if err := d.compare(ctx, f, info.Size(), key, size, digest); err != nil {
+			return err
+		}
+		err = vfs.Sync(f)
+	}
+	if err == nil {
+		err = d.fs.MkdirAll(path.Dir(name), 0o755) // those above it, too
+	}
+	if err == nil {
+		err = d.fs.SyncDir(path.Dir(name))
 	}
 	if err != nil {
 		return fmt.Errorf("deepstore: put %s: %w", URI(d.uri, key), err)
@@ -158,23 +180,6 @@ func (d *dirStore) put(ctx context.Context, key string, r io.ReaderAt, size int6
 		err = errors.Join(err, removeErr)
 	}
 	return err
-}
-
-// keep makes an object durable that is there already: whoever put it may have died, or
-// failed, before its last fsync.
-func (d *dirStore) keep(key string) error {
-	name := path.Join(d.prefix, key)
-	f, err := d.fs.Open(name)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(vfs.Sync(f), f.Close()); err != nil {
-		return err
-	}
-	if err := d.fs.MkdirAll(path.Dir(name), 0o755); err != nil { // those above it, too
-		return err
-	}
-	return d.fs.SyncDir(path.Dir(name))
 }
 
 // copyVerified copies size bytes of r to w and fails if they are not those of
@@ -235,35 +240,29 @@ func (d *dirStore) Head(ctx context.Context, key string) (Info, error) {
 // Verify reads the whole file: a directory has nobody else who could vouch for
 // its bytes, and the sidecar beside them says only what they should be.
 func (d *dirStore) Verify(ctx context.Context, key string, size int64, digest segment.Digest) error {
-	_, err := dirCall(ctx, d, "verify "+URI(d.uri, clip(key)), func() (struct{}, error) {
-		return struct{}{}, d.verify(ctx, key, size, digest)
-	}, nil)
-	return err
-}
-
-func (d *dirStore) verify(ctx context.Context, key string, size int64, digest segment.Digest) error {
 	name, err := d.file(key)
 	if err != nil {
 		return err
 	}
-	f, err := d.fs.Open(name)
+	s, err := dirCall(ctx, d, "verify "+URI(d.uri, key), func() (*section, error) { return d.open(ctx, name, key, 0, -1) }, (*section).drop)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return d.compare(ctx, s, s.left, key, size, digest)
+}
+
+// compare judges an object of which got bytes are there to be read.
+func (d *dirStore) compare(ctx context.Context, r io.Reader, got int64, key string, size int64, digest segment.Digest) error {
+	if got != size {
+		return &DifferentError{Key: key, WantSize: size, GotSize: got, WantDigest: digest}
+	}
+	sum, err := hash(ctx, nil, r, size)
 	if err != nil {
 		return d.wrap("verify", key, err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return d.wrap("verify", key, err)
-	}
-	if info.Size() != size {
-		return &DifferentError{Key: key, WantSize: size, GotSize: info.Size(), WantDigest: digest}
-	}
-	got, err := hash(ctx, nil, f, size)
-	if err != nil {
-		return d.wrap("verify", key, err)
-	}
-	if got != digest {
-		return &DifferentError{Key: key, WantSize: size, GotSize: size, WantDigest: digest, GotDigest: got}
+	if sum != digest {
+		return &DifferentError{Key: key, WantSize: size, GotSize: size, WantDigest: digest, GotDigest: sum}
 	}
 	return nil
 }
@@ -298,8 +297,9 @@ func (d *dirStore) open(ctx context.Context, name, key string, off, n int64) (*s
 	return &section{ctx: ctx, store: d, key: key, file: f, off: off, left: n}, nil
 }
 
-// section reads a part of a file until its context ends. It has a buffer of its own,
-// because what hangs may be written to when nobody waits for it any longer.
+// section reads a part of a file until its context ends, or nothing comes for idleMax.
+// It has a buffer of its own, because what hangs may be written to when nobody waits for
+// it any longer.
 type section struct {
 	ctx       context.Context
 	store     *dirStore
@@ -327,7 +327,9 @@ func (s *section) Read(b []byte) (int, error) {
 		s.buf = make([]byte, want)
 	}
 	buf, off := s.buf[:want], s.off
-	n, err := dirCall(s.ctx, s.store, "read "+URI(s.store.uri, s.key), func() (int, error) { return s.file.ReadAt(buf, off) }, nil)
+	ctx, cancel := context.WithTimeoutCause(s.ctx, s.store.calls.idle, errNoAnswer)
+	defer cancel()
+	n, err := dirCall(ctx, s.store, "read "+URI(s.store.uri, s.key), func() (int, error) { return s.file.ReadAt(buf, off) }, nil)
 	n = copy(b, buf[:n])
 	s.off, s.left = s.off+int64(n), s.left-int64(n)
 	switch {

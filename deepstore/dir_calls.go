@@ -22,10 +22,11 @@ const (
 type dirCalls struct {
 	places chan struct{}
 	grace  time.Duration
+	idle   time.Duration // that one reading may take
 }
 
 func newDirCalls() *dirCalls {
-	return &dirCalls{places: make(chan struct{}, dirCallsMax), grace: dirGrace}
+	return &dirCalls{places: make(chan struct{}, dirCallsMax), grace: dirGrace, idle: idleMax}
 }
 
 // dirCall makes a call and waits until it has ended, or hangs while ctx has ended. Drop

@@ -147,6 +147,26 @@ func TestDirCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
+// As with a body from S3, a read that brings nothing ends by itself: whoever verifies
+// a large object has more time than it may be silent.
+func TestDirReadsThatBringNothingEnd(t *testing.T) {
+	disk, d, key, data, digest := hangingStore(t)
+	defer close(disk.gate)
+	d.calls.idle = time.Millisecond
+	disk.hang(vfs.OpRead)
+	if err := d.Verify(t.Context(), key, int64(len(data)), digest); !errors.Is(err, errNoAnswer) || errors.Is(err, ErrDifferent) {
+		t.Error(err)
+	}
+	r, err := d.Open(t.Context(), key, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, errNoAnswer) {
+		t.Error(err)
+	}
+}
+
 // What hangs holds threads. However often it is tried again, there is a bound.
 func TestDirCallsThatHangAreBounded(t *testing.T) {
 	disk, d, key, _, _ := hangingStore(t)
