@@ -14,11 +14,13 @@ import (
 // List reads the directories that can have some of the page, and no others: whoever
 // pages through a table of a large store pays for that table.
 func (d *dirStore) List(ctx context.Context, prefix, after string, limit int) ([]Info, error) {
-	p := dirPage{dirStore: d, ctx: ctx, prefix: prefix, after: after, limit: limit}
-	if err := p.tables(); err != nil {
-		return nil, fmt.Errorf("deepstore: list %s: %w", d.uri, err)
-	}
-	return p.found, nil
+	return dirCall(ctx, d, "list "+d.uri, func() ([]Info, error) {
+		p := dirPage{dirStore: d, ctx: ctx, prefix: prefix, after: after, limit: limit}
+		if err := p.tables(); err != nil {
+			return nil, fmt.Errorf("deepstore: list %s: %w", d.uri, err)
+		}
+		return p.found, nil
+	}, nil)
 }
 
 // dirPage is one List on its way, in the order of the keys.

@@ -86,6 +86,8 @@ func faultOf(err error) s3Fault {
 		return faultUnclear // the last: the SDK corrects its clock for the next one
 	}
 	switch {
+	case wasWell(status):
+		return faultUnclear // the answer broke off, or is none that S3 gives
 	case status == http.StatusNotFound:
 		return faultMissing
 	case status == http.StatusPreconditionFailed:
@@ -117,7 +119,7 @@ func answerOf(err error) (status int, code string) {
 	if errors.As(err, &answer) && answer.Response != nil {
 		status = answer.HTTPStatusCode()
 	}
-	if status >= 200 && status < 300 && code != "" {
+	if wasWell(status) && code != "" {
 		status = http.StatusInternalServerError
 	}
 	if code == "" && status != 0 {
@@ -125,6 +127,9 @@ func answerOf(err error) (status int, code string) {
 	}
 	return status, code
 }
+
+// wasWell says of an error whether the answer began as a good one.
+func wasWell(status int) bool { return status >= 200 && status < 300 }
 
 // codeOf stands for the code of an answer that has none.
 func codeOf(status int) string { return strings.ReplaceAll(http.StatusText(status), " ", "") }
@@ -146,6 +151,12 @@ func (s *s3Store) wrap(op, uri string, err error) error {
 		e.Message, e.Do = "there are no credentials, neither in the environment nor in the shared files (~/.aws) nor of a role of the machine", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile in the shared files, or give the machine a role"
 	case status == 0:
 		e.Message = s.silence(err)
+	case wasWell(status):
+		e.Message = "the answer broke off, or cannot be read"
+		var unread *smithy.DeserializationError
+		if errors.As(err, &unread) {
+			e.Message += ": " + clip(fmt.Sprint(unread.Err))
+		}
 	case errors.As(err, &api):
 		e.Message = clip(api.ErrorMessage())
 	}

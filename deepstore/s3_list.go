@@ -2,9 +2,12 @@ package deepstore
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
 // List asks for pages until it has enough: what is not of the layout is not in
@@ -13,7 +16,9 @@ func (s *s3Store) List(ctx context.Context, prefix, after string, limit int) ([]
 	if limit <= 0 {
 		return nil, nil
 	}
-	in := &s3.ListObjectsV2Input{Bucket: aws.String(s.place.bucket), MaxKeys: aws.Int32(int32(min(limit, 1000)))}
+	in := &s3.ListObjectsV2Input{
+		Bucket: aws.String(s.place.bucket), MaxKeys: aws.Int32(int32(min(limit, 1000))), EncodingType: types.EncodingTypeUrl,
+	}
 	if p := s.place.key(prefix); p != "" {
 		in.Prefix = &p
 	}
@@ -29,7 +34,7 @@ func (s *s3Store) List(ctx context.Context, prefix, after string, limit int) ([]
 			return nil, s.wrap("list", s.uri(prefix), err)
 		}
 		for _, o := range page.Contents {
-			key, ours := s.keyOf(aws.ToString(o.Key))
+			key, ours := s.keyOf(plainKey(page.EncodingType, o.Key))
 			if !ours || key <= after {
 				continue
 			}
@@ -40,6 +45,22 @@ func (s *s3Store) List(ctx context.Context, prefix, after string, limit int) ([]
 		if !aws.ToBool(page.IsTruncated) || aws.ToString(page.NextContinuationToken) == "" {
 			return out, nil
 		}
+		if aws.ToString(in.ContinuationToken) == *page.NextContinuationToken {
+			return nil, fmt.Errorf("deepstore: list %s: the answer sends on to itself", s.uri(prefix))
+		}
 		in.ContinuationToken = page.NextContinuationToken
 	}
+}
+
+// plainKey is a key of a listing. They are asked for in the encoding of URLs: others may
+// have objects in the bucket whose names no XML can have, and one of those would be the
+// end of every listing. An endpoint that does not know the encoding says so by not
+// naming it.
+func plainKey(encoding types.EncodingType, key *string) string {
+	if encoding == types.EncodingTypeUrl {
+		if plain, err := url.QueryUnescape(aws.ToString(key)); err == nil {
+			return plain
+		}
+	}
+	return aws.ToString(key)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
 // Sweeper is a store in which an upload that was killed leaves something.
@@ -41,7 +42,7 @@ func (s *s3Store) Sweep(ctx context.Context, age time.Duration) (swept int, err 
 
 // uploads visits the multipart uploads of keys of the layout, whoever made them.
 func (s *s3Store) uploads(ctx context.Context, visit func(key, id string, began time.Time)) error {
-	in := &s3.ListMultipartUploadsInput{Bucket: aws.String(s.place.bucket)}
+	in := &s3.ListMultipartUploadsInput{Bucket: aws.String(s.place.bucket), EncodingType: types.EncodingTypeUrl}
 	if s.place.prefix != "" {
 		in.Prefix = aws.String(s.place.prefix + "/")
 	}
@@ -53,16 +54,17 @@ func (s *s3Store) uploads(ctx context.Context, visit func(key, id string, began 
 			return s.wrap("list uploads of", s.place.String(), err)
 		}
 		for _, u := range page.Uploads {
-			key, ours := s.keyOf(aws.ToString(u.Key))
+			key, ours := s.keyOf(plainKey(page.EncodingType, u.Key))
 			if ours && u.UploadId != nil && u.Initiated != nil {
 				visit(key, *u.UploadId, *u.Initiated)
 			}
 		}
-		again := aws.ToString(page.NextKeyMarker) == aws.ToString(in.KeyMarker) && aws.ToString(page.NextUploadIdMarker) == aws.ToString(in.UploadIdMarker)
+		next := plainKey(page.EncodingType, page.NextKeyMarker)
+		again := next == aws.ToString(in.KeyMarker) && aws.ToString(page.NextUploadIdMarker) == aws.ToString(in.UploadIdMarker)
 		if !aws.ToBool(page.IsTruncated) || again {
 			return nil
 		}
-		in.KeyMarker, in.UploadIdMarker = page.NextKeyMarker, page.NextUploadIdMarker
+		in.KeyMarker, in.UploadIdMarker = &next, page.NextUploadIdMarker
 	}
 }
 

@@ -45,7 +45,7 @@ func parseS3(uri string) (s3Place, error) {
 	switch {
 	case len(p.prefix) > s3PrefixMax:
 		return bad(fmt.Sprintf("a prefix has at most %d bytes", s3PrefixMax))
-	case u.RawPath != "" || !s3Prefix.MatchString(p.prefix):
+	case strings.Contains(u.EscapedPath(), "%") || !s3Prefix.MatchString(p.prefix):
 		return bad("a prefix has letters, digits, and !_.*'()=- between its slashes")
 	}
 	for part := range strings.SplitSeq(p.prefix, "/") {

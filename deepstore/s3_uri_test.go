@@ -20,6 +20,7 @@ func TestS3URIsBelowRoots(t *testing.T) {
 		{"s3://backups/shoal/a/b", nil, ""},
 		{"s3://all", nil, ""},
 		{"s3://all/x", nil, ""},
+		{"s3://all/of=some(one)'s/!x*", nil, ""},
 		{"s3://backups", ErrNotAllowed, "s3://backups/shoal, s3://all"},
 		{"s3://backups/shoal2", ErrNotAllowed, ""},
 		{"s3://backups/other", ErrNotAllowed, ""},

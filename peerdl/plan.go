@@ -20,7 +20,9 @@ import (
 // takes connections and says nothing would hold up each piece for as long as that
 // takes to find out.
 // When nothing is left to hand out, a piece that takes far too long is asked of
-// a second source too, and the first good answer wins (the endgame).
+// a second source too, and the first good answer wins (the endgame). So is, at any
+// time, a piece over which its source crawls (relieve): the best by rank may be so slow
+// that it is none. If the second is faster, the first counts as one that stalled.
 
 // PlanLimits are the planner's numbers.
 type PlanLimits struct {
@@ -38,6 +40,7 @@ type PlanLimits struct {
 	BusyPatience time.Duration // busy for this long without giving one piece: dropped
 	SlowMin      time.Duration // endgame: a piece in flight for less is never slow
 	SlowFactor   int           // endgame: slow is this many times the mean
+	Crawl        time.Duration // a piece in flight for so long gets a second source; 0: only in the endgame
 }
 
 // DefaultPlanLimits are the numbers that a Downloader plans with.
@@ -54,6 +57,7 @@ func DefaultPlanLimits() PlanLimits {
 		BusyPatience: 10 * time.Minute,
 		SlowMin:      2 * time.Second,
 		SlowFactor:   4,
+		Crawl:        time.Minute,
 	}
 }
 
@@ -134,11 +138,12 @@ type Planner struct {
 
 	fetched int
 	took    time.Duration // in total, over fetched
+	crawl   time.Duration // limits.Crawl, twice as long after each second source in vain
 }
 
 // NewPlanner returns a planner that has handed out nothing yet.
 func NewPlanner(cfg PlannerConfig) *Planner {
-	p := &Planner{limits: cfg.Limits, rnd: cfg.Rand, pieces: make([]plannedPiece, cfg.Pieces), missing: cfg.Pieces}
+	p := &Planner{limits: cfg.Limits, rnd: cfg.Rand, pieces: make([]plannedPiece, cfg.Pieces), missing: cfg.Pieces, crawl: cfg.Limits.Crawl}
 	for _, s := range cfg.Sources {
 		p.sources = append(p.sources, plannedSource{PlanSource: s, window: newWindow(cfg.Limits.Window)})
 	}
@@ -169,7 +174,7 @@ func (p *Planner) Next(now time.Time) PlanStep {
 			unassigned, p.first = true, i
 		}
 		if !room {
-			return PlanStep{Kind: PlanWait} // until one of those in flight ends
+			return p.relieve(now, 0) // until one of those in flight ends
 		}
 		if s := p.choose(i, now); s >= 0 {
 			return p.assign(i, s, p.share(s), now)
@@ -184,6 +189,38 @@ func (p *Planner) Next(now time.Time) PlanStep {
 	wait, left := p.untilUsable(now)
 	if !left && p.inflight() == 0 {
 		return PlanStep{Kind: PlanStuck}
+	}
+	return p.relieve(now, wait)
+}
+
+// relieve gives a piece over which its source crawls to a second one that might be
+// faster. Else it waits, no longer than wait (0: until a fetch in flight ends).
+func (p *Planner) relieve(now time.Time, wait time.Duration) PlanStep {
+	for i := range p.pieces {
+		piece := &p.pieces[i]
+		if p.crawl <= 0 || piece.held || len(piece.fetches) != 1 {
+			continue
+		}
+		best := -1
+		for s := range p.sources {
+			src := &p.sources[s]
+			if s == piece.fetches[0].source || src.stalled || src.room() <= 0 || !src.usable(i, now) {
+				continue
+			}
+			if best < 0 || src.Rank < p.sources[best].Rank || src.Rank == p.sources[best].Rank && p.better(s, best) {
+				best = s
+			}
+		}
+		if best < 0 {
+			continue
+		}
+		left := p.crawl - now.Sub(piece.since)
+		if left <= 0 {
+			return p.assign(i, best, 1, now)
+		}
+		if wait == 0 || left < wait {
+			wait = left
+		}
 	}
 	return PlanStep{Kind: PlanWait, Wait: wait}
 }
@@ -364,11 +401,19 @@ func (p *Planner) canGive(s *plannedSource) bool {
 // loser of an endgame, whose bytes are to be thrown away.
 func (p *Planner) Done(a Assignment, now time.Time) bool {
 	piece, source := &p.pieces[a.Piece], &p.sources[a.Source]
+	isFirst := len(piece.fetches) > 0 && piece.fetches[0].source == a.Source
 	p.release(a)
 	source.failures, source.busySince, source.stalled, source.last = 0, time.Time{}, false, nil
 	source.window.came(now)
 	if piece.held {
 		return false
+	}
+	if slower := piece.fetches; len(slower) > 0 && p.crawl > 0 && now.Sub(piece.since) >= p.crawl {
+		if isFirst {
+			p.crawl *= 2
+		} else {
+			p.Stalled(slower[0].source)
+		}
 	}
 	piece.held = true
 	p.missing--

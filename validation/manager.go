@@ -24,8 +24,8 @@ type Timing struct {
 	// Table is the same for a table, whose next segment is let be as well: its store
 	// may be away.
 	Table schedule.BackOff
-	// An upload has Least of time, and a second for each MiB, before another holder
-	// is asked.
+	// An upload has Least of time, and a second for each quarter of a MiB, as the node
+	// that is asked gives it, up to a day, before another holder is asked.
 	Least time.Duration
 }
 
@@ -375,7 +375,7 @@ func (m *Manager) start(now time.Duration, im *meta.Image) (asks []Ask) {
 		}
 		w.node, w.asking, w.known = node, true, false
 		w.askedAt = now
-		w.deadline = now + m.timing.Least + time.Duration(w.bytes>>20)*time.Second
+		w.deadline = now + m.timing.Least + time.Duration(min(w.bytes>>18, 24*60*60))*time.Second
 		m.counts.Asked++
 		asks = append(asks, Ask{Segment: k, Node: node})
 	}

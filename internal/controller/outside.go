@@ -16,13 +16,20 @@ import (
 // Looks at streams and deep stores are for metadata only and end in time, so
 // that one store that hangs holds up nobody else's.
 const (
-	listTimeout  = 30 * time.Second
-	checkTimeout = 5 * time.Minute // a file:// store reads the whole object
+	listTimeout = 30 * time.Second
 	// deleteTimeout is for the objects of one segment.
 	deleteTimeout = time.Minute
 	// objectsTimeout is for the pages of one listing of a deep store.
 	objectsTimeout = 2 * time.Minute
 )
+
+// checkTimeout is for the look at an object of that size: five minutes, and a second
+// for each quarter of a MiB, up to a day. A file:// store reads the whole of it, and so does an S3
+// that shows no checksums; eight of a table share the way. In a fixed time those of
+// large segments could end none, and be begun anew for ever.
+func checkTimeout(sizeBytes int64) time.Duration {
+	return 5*time.Minute + time.Duration(min(sizeBytes>>18, 24*60*60))*time.Second
+}
 
 // partitions asks the stream of a table for its partitions.
 func (c *Controller) partitions(ctx context.Context, cfg meta.StreamConfig) ([]stream.Partition, error) {
@@ -58,7 +65,7 @@ func (c *Controller) lookIntoDeepStore(ctx context.Context, a CheckDeepStore) (f
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout(a.SizeBytes))
 	defer cancel()
 	switch err := deepstore.VerifySegment(ctx, store, key, a.SizeBytes, a.Digest); {
 	case err == nil:

@@ -166,9 +166,11 @@ func (n *Node) forgetDownload(s *meta.Segment, d segment.Digest) {
 	}
 }
 
-// uploadTimeout bounds one upload: a minute, and a second for each MiB.
+// uploadTimeout bounds one upload: a minute, and a second for each quarter of a MiB, up
+// to a day. That is what a store gives its requests (package deepstore): in less, a
+// thin line that others share would never get a large segment through.
 func uploadTimeout(sizeBytes int64) time.Duration {
-	return time.Minute + time.Duration(sizeBytes>>20)*time.Second
+	return time.Minute + time.Duration(min(sizeBytes>>18, 24*60*60))*time.Second
 }
 
 // uploadHeld puts the held copy of a committed segment into its table's deep
