@@ -26,6 +26,7 @@ func TestDamagedCopies(t *testing.T) {
 	p.add(1050)
 	f.awaitCommitted("events", 1000)
 	f.awaitReplicated("events")
+	f.awaitServed("events")
 	segments, node := f.committedSegments("events"), f.nodes[1]
 	t.Logf("all of it happens to %s", node.name)
 
@@ -137,6 +138,7 @@ func TestEveryCopyDamaged(t *testing.T) {
 	f.awaitCommitted("alone", 200)
 	for _, table := range []string{"backed", "alone"} {
 		f.awaitReplicated(table)
+		f.awaitServed(table)
 		s := f.committedSegments(table)[0]
 		for _, n := range f.nodes {
 			flip(t, f.copyOf(n, s, ".parquet"), 0.5)
@@ -167,6 +169,7 @@ func TestDamageDoesNotSpread(t *testing.T) {
 	p.add(650)
 	f.awaitCommitted("events", 600)
 	f.awaitReplicated("events")
+	f.awaitServed("events")
 	bad, fresh, segments := f.nodes[0], f.nodes[2], f.committedSegments("events")
 	for _, s := range segments {
 		flip(t, f.copyOf(bad, s, ".parquet"), 0.4)

@@ -287,7 +287,8 @@ func TestCompletionModeDownload(t *testing.T) {
 	f, _ := startFleet(t, fleetOptions{})
 	p := newProducer(t, f.streamRoot(), "events", 2)
 	f.createTable("events", map[string]any{
-		"completion": map[string]any{"mode": "download", "holdTime": "300ms"}, "download": "peersFirst",
+		// Who has found no source for ten times as long seals what it has.
+		"completion": map[string]any{"mode": "download", "holdTime": "6s"}, "download": "peersFirst",
 	})
 	p.add(550)
 	f.prove("events", p)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -68,18 +69,36 @@ func (f *fleet) prove(table string, p *producer) {
 	f.t.Logf("proved: %d rows in %d segments, each on %d nodes", rows, len(f.committedSegments(table)), len(f.nodes))
 }
 
-// fetch reads a segment from a node and checks that its bytes are the digest's.
+// awaitServed waits until each node serves what is committed of a table, and checks it.
+func (f *fleet) awaitServed(table string) {
+	f.t.Helper()
+	for _, s := range f.committedSegments(table) {
+		for _, n := range f.nodes {
+			f.fetch(n.url, s)
+		}
+	}
+}
+
+// fetch reads a segment from a node and checks that its bytes are the digest's. A node
+// that has committed it may have to hear first that it did.
 func (f *fleet) fetch(base string, s api.SegmentView) []byte {
 	f.t.Helper()
 	url := base + "/segments/" + s.TableName + "/" + s.Name
-	res, err := http.Get(url)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		f.t.Fatalf("GET %s: %s, %v: %.300s", url, res.Status, err, body)
+	var res *http.Response
+	var body []byte
+	f.await("the end of "+s.Name+" at "+base, func() (bool, string) {
+		var err error
+		if res, err = http.Get(url); err != nil {
+			f.t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if body, err = io.ReadAll(res.Body); err != nil {
+			f.t.Fatal(err)
+		}
+		return res.StatusCode != http.StatusNotFound || !strings.Contains(string(body), "it is served once it is committed"), string(body)
+	})
+	if res.StatusCode != http.StatusOK {
+		f.t.Fatalf("GET %s: %s: %.300s", url, res.Status, body)
 	}
 	if res.Header.Get("ETag") != s.Digest.ETag() || digestOf(body) != s.Digest {
 		f.t.Errorf("GET %s: ETag %s, bytes hash to %s, the record says %s", url, res.Header.Get("ETag"), digestOf(body), s.Digest)
