@@ -345,10 +345,16 @@ func (p *s3Probe) clean(ctx context.Context) (left []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortMax)
 	defer cancel()
 	left = []string{}
-	if !slices.ContainsFunc(p.facts.Steps, func(s S3Step) bool { return s.Name == "put" && s.worked() }) {
+	put := p.facts.Steps[slices.IndexFunc(p.facts.Steps, func(s S3Step) bool { return s.Name == "put" })]
+	objects := []string{"", "-bad", "-parts"}
+	switch fault := faultOf(put.err); {
+	case put.worked():
+	case put.Tried && (fault == faultUnclear || fault == faultSlow):
+		objects = objects[:1] // it may be there, and nothing else was tried
+	default:
 		return left
 	}
-	for _, what := range []string{"", "-bad", "-parts"} {
+	for _, what := range objects {
 		bucket, name := p.at(what)
 		if _, err := p.client.api.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: bucket, Key: name}); err != nil && faultOf(err) != faultMissing {
 			left = append(left, *name)

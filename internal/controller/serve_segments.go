@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -66,11 +67,9 @@ func (c *Controller) redirectToSegment(w http.ResponseWriter, r *http.Request) e
 		return httpx.Errorf(http.StatusConflict, "NOT_SEALED", "segment %q is still consuming", s.Name)
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	for _, src := range meta.Sources(im, s, meta.PeersFirst, "") {
-		if src.Node != "" {
-			http.Redirect(w, r, src.URL+api.SegmentPath(t.Name, s.Name), http.StatusTemporaryRedirect)
-			return nil
-		}
+	if src := liveSource(im, s); src.Node != "" {
+		http.Redirect(w, r, src.URL+api.SegmentPath(t.Name, s.Name), http.StatusTemporaryRedirect)
+		return nil
 	}
 	sent, err := c.redirectToDeepStore(w, r, im, s)
 	if sent {
@@ -79,6 +78,28 @@ func (c *Controller) redirectToSegment(w http.ResponseWriter, r *http.Request) e
 	return httpx.Errorf(http.StatusServiceUnavailable, api.CodeNoSource,
 		"no node that is up has segment %q, and no link leads to a copy in the deep store", s.Name).
 		With(err).WithHeader("Retry-After", "5")
+}
+
+// liveSource draws one of the nodes that have the segment, so that its readers spread
+// over them; of those that are DRAINING only if there is no other. Without any its Node
+// is empty.
+func liveSource(im *meta.Image, s *meta.Segment) (drawn meta.Source) {
+	up, n := false, 0
+	for _, src := range meta.Sources(im, s, meta.PeersFirst, "") {
+		if src.Node == "" {
+			continue
+		}
+		switch isUp := im.Node(src.Node).State == meta.NodeUp; {
+		case up && !isUp:
+			continue
+		case isUp && !up:
+			up, n = true, 0
+		}
+		if n++; rand.N(n) == 0 {
+			drawn = src
+		}
+	}
+	return drawn
 }
 
 // segmentMetadata shows a segment's record with its life: what the nodes that
