@@ -59,17 +59,31 @@ type controller struct {
 	*httptest.Server
 	asked atomic.Int64
 	last  atomic.Pointer[commit.Message]
+	dead  atomic.Bool
 }
 
 func newController(t *testing.T, answer Answerer) *controller {
 	c := &controller{}
-	c.Server = httptest.NewServer(Handler(zerolog.Nop(), func(ctx context.Context, m commit.Message) commit.Reply {
+	handler := Handler(zerolog.Nop(), func(ctx context.Context, m commit.Message) commit.Reply {
 		c.asked.Add(1)
 		c.last.Store(&m)
 		return answer(ctx, m)
+	})
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.dead.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(c.Close)
 	return c
+}
+
+// die breaks every connection from now on. It keeps the address, at which somebody
+// else's server would answer otherwise.
+func (c *controller) die() {
+	c.dead.Store(true)
+	c.CloseClientConnections()
 }
 
 func answering(r commit.Reply) Answerer {
@@ -233,7 +247,7 @@ func TestClientGoesOnWhenTheLeaderDies(t *testing.T) {
 	if _, err := client.Send(t.Context(), message(commit.SegmentConsumed)); err != nil {
 		t.Fatal(err)
 	}
-	old.Close()
+	old.die()
 	got, err := client.Send(t.Context(), message(commit.SegmentConsumed))
 	if err != nil || got.Offset != 50 || client.Leader() != next.URL {
 		t.Errorf("got %+v, %v, remembered %q", got, err, client.Leader())

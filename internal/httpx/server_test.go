@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,7 @@ func TestListenIsLoopbackUnlessTold(t *testing.T) {
 
 // serving is a server that runs until stop; Serve's result comes on done.
 type serving struct {
+	ln   net.Listener
 	url  string
 	stop context.CancelFunc
 	done chan error
@@ -64,13 +66,21 @@ func start(t *testing.T, drain time.Duration, h http.HandlerFunc) *serving {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &serving{url: "http://" + ln.Addr().String(), stop: cancel, done: make(chan error, 1)}
+	s := &serving{ln: ln, url: "http://" + ln.Addr().String(), stop: cancel, done: make(chan error, 1)}
 	go func() { s.done <- serve(ctx, zerolog.Nop(), ln, h, drain) }()
 	return s
 }
 
 func get(client *http.Client, url string) (string, error) {
-	res, err := client.Get(url)
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	return do(client, req)
+}
+
+func do(client *http.Client, req *http.Request) (string, error) {
+	res, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -104,8 +114,9 @@ func TestServeDrainsRequestsInFlight(t *testing.T) {
 	if got := <-answer; got != "whole" {
 		t.Fatalf("got %q", got)
 	}
-	if _, err := get(client, s.url); err == nil {
-		t.Fatal("still answers")
+	// Not by asking at the address, which may be another's by now.
+	if _, err := s.ln.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Fatalf("still listens: %v", err)
 	}
 }
 
@@ -147,9 +158,7 @@ func TestServeTellsThatItsListenerFailed(t *testing.T) {
 // TestDeadlineEndsWithItsRequest: a connection that is used again must not find
 // the write deadline of its previous request.
 func TestDeadlineEndsWithItsRequest(t *testing.T) {
-	conns := map[string]bool{}
 	s := start(t, time.Hour, func(w http.ResponseWriter, r *http.Request) {
-		conns[r.RemoteAddr] = true
 		w.Header().Set("Content-Length", "2")
 		io.WriteString(w, "ok")
 		http.NewResponseController(w).Flush()
@@ -158,17 +167,25 @@ func TestDeadlineEndsWithItsRequest(t *testing.T) {
 	})
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	for range 3 {
-		if got, err := get(client, s.url); got != "ok" || err != nil {
-			t.Errorf("got %q, %v", got, err)
+	reused := 0
+	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if info.Reused {
+			reused++
+		}
+	}})
+	// On a busy machine net/http gives up a connection that it could use again.
+	for reused < 2 {
+		req, err := http.NewRequestWithContext(trace, http.MethodGet, s.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := do(client, req); got != "ok" || err != nil {
+			t.Fatalf("got %q, %v", got, err)
 		}
 	}
 	client.CloseIdleConnections()
 	s.stop()
 	if err := <-s.done; err != nil {
 		t.Fatal(err)
-	}
-	if len(conns) != 1 {
-		t.Fatalf("%d connections: the test did not reuse one", len(conns))
 	}
 }

@@ -111,7 +111,9 @@ func TestSlowLinkThatDropsAgainAndAgain(t *testing.T) {
 
 	disk := vfs.NewMem()
 	var keeper *Keeper
+	over := make(chan struct{}) // the log grows no more
 	superseded := sync.OnceFunc(func() {
+		defer close(over)
 		for n := range 4 {
 			l.put(100+n, 1000)
 			l.snapshot()
@@ -121,7 +123,7 @@ func TestSlowLinkThatDropsAgainAndAgain(t *testing.T) {
 			t.Error("the snapshot that is being sent has gone")
 		}
 	})
-	caughtUp := make(chan struct{})
+	delivered := make(chan struct{}, 1)
 	var asked []metalog.SnapshotID
 	client := &httpx.Client{Timeout: -1}
 	node, err := metalog.OpenFollower(metalog.FollowerConfig{
@@ -133,9 +135,10 @@ func TestSlowLinkThatDropsAgainAndAgain(t *testing.T) {
 			asked = append(asked, ref.SnapshotID)
 			return keeper.Fetch(ctx, uuid.Nil, leader, ref, nil)
 		},
-		Deliver: func(im *meta.Image, _ []meta.Key) {
-			if im.Next() == l.log.End() && im.Next() > first.EndOffset {
-				close(caughtUp)
+		Deliver: func(*meta.Image, []meta.Key) {
+			select {
+			case delivered <- struct{}{}:
+			default:
 			}
 		},
 		Rand: rand.New(rand.NewSource(1)), Client: client, Logger: zerolog.Nop(),
@@ -152,7 +155,10 @@ func TestSlowLinkThatDropsAgainAndAgain(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- node.Run(ctx) }()
-	<-caughtUp
+	<-over
+	for node.Image().Next() < l.log.End() {
+		<-delivered
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

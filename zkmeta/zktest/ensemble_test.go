@@ -6,7 +6,8 @@ import "testing"
 // on; it comes back and follows.
 func TestEnsemble(t *testing.T) {
 	t.Parallel()
-	e := StartEnsemble(t, 3)
+	// A leader that the machine holds up for some seconds stays the leader.
+	e := StartEnsemble(t, 3, WithConfig("syncLimit=40"))
 	conn := connect(t, sessionMax, e.Addrs()...)
 	create(t, conn, "/before", "1")
 	first := e.Leader()

@@ -19,7 +19,8 @@ func each(links []*Proxy, do func(*Proxy)) {
 // its clients reach it, and they elect another. It follows when it is back.
 func TestLeaderCutOff(t *testing.T) {
 	t.Parallel()
-	e := StartEnsemble(t, 3, WithPeerLinks())
+	// As in TestEnsemble, of the leader that stays.
+	e := StartEnsemble(t, 3, WithPeerLinks(), WithConfig("syncLimit=40"))
 	conn := connect(t, sessionMax, e.Addrs()...)
 	create(t, conn, "/before", "1")
 	first := e.Leader()
