@@ -189,24 +189,50 @@ func (o *osFS) SyncDir(name string) error {
 }
 
 // Lock uses flock, which the kernel gives up when the process ends in whatever
-// way. The file stays: removing it would let two processes lock two inodes of
-// one name.
+// way.
 func (o *osFS) Lock(name string) (io.Closer, error) {
 	if err := checkNotRoot("lock", name); err != nil {
 		return nil, err
 	}
-	f, err := o.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, err
+	for {
+		f, err := o.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(f); err != nil {
+			return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
+		}
+		// Its last holder may have removed it between the two: the lock of a file
+		// without a name keeps nobody out.
+		same, err := o.isNamed(f, name)
+		if same && err == nil {
+			return f, nil
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return f, nil
-	}
+}
+
+func flock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = ErrLocked
+		return ErrLocked
 	}
-	return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
+	return err
+}
+
+// isNamed reports whether name is the file f still.
+func (o *osFS) isNamed(f *os.File, name string) (bool, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := o.root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, named), err
 }
 
 func (o *osFS) Free() (int64, error) {

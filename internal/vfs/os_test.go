@@ -2,10 +2,14 @@ package vfs_test
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/shoalstore/shoal/internal/vfs"
@@ -104,5 +108,44 @@ func TestFilesAreTheOperatingSystemsOwn(t *testing.T) {
 	}
 	if f, err := fsys.Open("none"); f != nil || err == nil {
 		t.Fatalf("a missing file opens as %v, %v", f, err)
+	}
+}
+
+// A lock whose file each holder removes is held by one at a time all the same.
+func TestLockThatIsRemovedByItsHolder(t *testing.T) {
+	fsys, err := vfs.OS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tries = 5000
+	var holders, together, taken atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range tries {
+				lock, err := fsys.Lock("L")
+				if errors.Is(err, vfs.ErrLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				taken.Add(1)
+				if holders.Add(1) > 1 {
+					together.Add(1)
+				}
+				runtime.Gosched()
+				holders.Add(-1)
+				if err := errors.Join(fsys.Remove("L"), lock.Close()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if together.Load() != 0 || taken.Load() == 0 {
+		t.Errorf("taken %d times, %d of them while another had it", taken.Load(), together.Load())
 	}
 }

@@ -45,7 +45,8 @@ type FS interface {
 	// SyncDir makes the creations, renames and removals in a directory durable.
 	SyncDir(name string) error
 	// Lock takes an exclusive lock on name, creating it if needed, until the
-	// returned Closer is closed or the process ends. Held elsewhere: ErrLocked.
+	// returned Closer is closed or the process ends. Held elsewhere: ErrLocked. The
+	// file stays, unless its holder removes it before closing.
 	Lock(name string) (io.Closer, error)
 	// Free is the space in bytes that an unprivileged writer can still use.
 	Free() (int64, error)
