@@ -12,6 +12,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // What every gateway of this package is asked with, and the bucket it has.
@@ -49,10 +51,10 @@ func Start(t testing.TB) *Gateway {
 	g.check(err)
 	t.Cleanup(func() { g.end() })
 	for try := 1; ; try++ {
-		port, err := freePort()
+		port, err := httpxtest.FreePort()
 		g.check(err)
-		t.Cleanup(func() { giveBack(port) })
-		g.addr = loopback(port)
+		t.Cleanup(func() { httpxtest.GiveBack(port) })
+		g.addr = httpxtest.Loopback(port)
 		if err = g.launch(program); err == nil {
 			return g
 		}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // Request is what the proxy knows of a request, and how it was answered.
@@ -88,12 +90,12 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{t: t, target: target, client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 32}}
 	for try := 1; ; try++ {
-		port, err := freePort()
+		port, err := httpxtest.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { giveBack(port) })
-		p.port, p.addr = port, loopback(port)
+		t.Cleanup(func() { httpxtest.GiveBack(port) })
+		p.port, p.addr = port, httpxtest.Loopback(port)
 		if err = p.listen(); err == nil {
 			break
 		}

@@ -2,17 +2,15 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/controller"
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 	"github.com/shoalstore/shoal/internal/node"
 )
 
@@ -177,38 +175,13 @@ func (f *fleet) createTable(name string, changes map[string]any) {
 	f.post("/tables", f.tableConfig(name, changes), nil)
 }
 
-// freeAddr finds an address that stays the same over restarts. It is not among
-// the ports that the system gives to outgoing connections: a node that calls a
-// controller that is down could otherwise be given the very port it calls, be
-// connected to itself, and keep the controller from coming back. Nor is it among those
-// that s3test and zktest give out below that range, or given to another test that runs:
-// nobody listens there while its process is down.
+// freeAddr finds an address that stays the test's over restarts of who listens there.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	given.Lock()
-	defer given.Unlock()
-	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.Intn(3000))
-		if given.addrs[addr] {
-			continue
-		}
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			ln.Close()
-			given.addrs[addr] = true
-			t.Cleanup(func() {
-				given.Lock()
-				defer given.Unlock()
-				delete(given.addrs, addr)
-			})
-			return addr
-		}
+	port, err := httpxtest.FreePort()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port from 12000 to 14999")
-	return ""
+	t.Cleanup(func() { httpxtest.GiveBack(port) })
+	return httpxtest.Loopback(port)
 }
-
-// given are the addresses of the tests that run.
-var given = struct {
-	sync.Mutex
-	addrs map[string]bool
-}{addrs: map[string]bool{}}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // Config is how servers are run. Dir is required, the rest may be left zero.
@@ -38,7 +40,7 @@ func newMember(id int) (member, error) {
 	m := member{id: id}
 	for _, port := range []*int{&m.client, &m.quorum, &m.election} {
 		var err error
-		if *port, err = freePort(); err != nil {
+		if *port, err = httpxtest.FreePort(); err != nil {
 			return m, err
 		}
 	}
@@ -46,9 +48,9 @@ func newMember(id int) (member, error) {
 }
 
 func (m member) release() {
-	giveBack(m.client)
-	giveBack(m.quorum)
-	giveBack(m.election)
+	httpxtest.GiveBack(m.client)
+	httpxtest.GiveBack(m.quorum)
+	httpxtest.GiveBack(m.election)
 }
 
 // write puts zoo.cfg and myid of one member into dir.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // dialMax bounds one connection to the target, which is on this machine.
@@ -37,7 +39,7 @@ type front struct {
 // so that serve may be set.
 func newFront(t testing.TB, target string) *front {
 	t.Helper()
-	port, err := freePort()
+	port, err := httpxtest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func newFront(t testing.TB, target string) *front {
 }
 
 // Addr is where clients connect, as host:port.
-func (f *front) Addr() string { return loopback(f.port) }
+func (f *front) Addr() string { return httpxtest.Loopback(f.port) }
 
 // SetTarget sends new connections to another server. Present ones stay.
 func (f *front) SetTarget(addr string) {
@@ -113,7 +115,7 @@ func (f *front) close() {
 	f.stop()
 	f.Cut()
 	f.wg.Wait()
-	giveBack(f.port)
+	httpxtest.GiveBack(f.port)
 }
 
 func (f *front) accept(ln net.Listener) {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // WithPeerLinks puts proxies between the servers of an ensemble, so that a test
@@ -94,8 +96,8 @@ func (m mesh) lead(members []member) {
 	for from := range m {
 		for to, link := range m[from] {
 			if from != to {
-				link.quorum.SetTarget(loopback(members[to].quorum))
-				link.election.SetTarget(loopback(members[to].election))
+				link.quorum.SetTarget(httpxtest.Loopback(members[to].quorum))
+				link.election.SetTarget(httpxtest.Loopback(members[to].election))
 			}
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/shoalstore/shoal/internal/httpx/httpxtest"
 )
 
 // stopMax is how long Stop waits for a server to end by itself.
@@ -51,7 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 }
 
 // Addr is where clients connect, as host:port.
-func (p *Process) Addr() string { return loopback(p.self.client) }
+func (p *Process) Addr() string { return httpxtest.Loopback(p.self.client) }
 
 // ID is the number of the server in its ensemble, 1 up.
 func (p *Process) ID() int { return p.self.id }
