@@ -116,11 +116,14 @@ func TestMachinesArePure(t *testing.T) {
 
 // pureFiles are the machines that live beside their shells.
 var pureFiles = map[string][]string{
-	"internal/controller": {"machine", "machine_io", "liveness", "completion", "locations", "checks", "tables", "jobs", "look", "retention"},
-	"zkmeta":              {"election", "election_io", "election_state", "election_queue"},
-	"internal/node":       {"machine", "machine_io", "judge", "efforts", "reports", "downloads", "consumption", "consumption_io", "consumption_run", "consumption_feed"},
-	"metalog":             {"fetch", "fetchquery", "follower_machine", "follower_snapshot", "group", "query", "snapshotclean", "snapshotdue", "snapshotquery", "writer_machine"},
-	"peerdl":              {"plan"},
+	"internal/controller": {
+		"machine", "machine_io", "liveness", "completion", "locations", "checks", "checkqueue", "tables", "jobs", "look", "retention",
+		"validation", "validation_io", "audits", "bulk", "deletions", "drains", "pauses",
+	},
+	"zkmeta":        {"election", "election_io", "election_state", "election_queue"},
+	"internal/node": {"machine", "machine_io", "judge", "efforts", "reports", "downloads", "consumption", "consumption_io", "consumption_run", "consumption_feed"},
+	"metalog":       {"fetch", "fetchquery", "follower_machine", "follower_snapshot", "group", "query", "snapshotclean", "snapshotdue", "snapshotquery", "writer_machine"},
+	"peerdl":        {"plan", "window"},
 }
 
 // TestMachinesBesideTheirShellsArePure looks into files, because a shell in the
