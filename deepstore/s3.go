@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/segment"
 )
 
@@ -181,11 +182,9 @@ func (s *s3Store) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// timeFor bounds a request that moves size bytes: half a minute, and a quarter of
-// a MiB a second. So nothing waits for ever on a connection that is stuck.
-func timeFor(size int64) time.Duration {
-	return 30*time.Second + time.Duration(size>>18)*time.Second
-}
+// timeFor bounds a request that moves size bytes: nothing waits for ever on a
+// connection that is stuck.
+func timeFor(size int64) time.Duration { return 30*time.Second + schedule.ForBytes(size) }
 
 // tries is how often a request is sent in one call. What takes longer than a
 // moment is for the caller's queue, which never gives up.

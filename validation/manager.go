@@ -24,8 +24,8 @@ type Timing struct {
 	// Table is the same for a table, whose next segment is let be as well: its store
 	// may be away.
 	Table schedule.BackOff
-	// An upload has Least of time, and a second for each quarter of a MiB, as the node
-	// that is asked gives it, up to a day, before another holder is asked.
+	// An upload has Least of time, and what schedule.ForBytes gives, before another
+	// holder is asked: as much as the node that was asked gives it.
 	Least time.Duration
 }
 
@@ -375,7 +375,7 @@ func (m *Manager) start(now time.Duration, im *meta.Image) (asks []Ask) {
 		}
 		w.node, w.asking, w.known = node, true, false
 		w.askedAt = now
-		w.deadline = now + m.timing.Least + time.Duration(min(w.bytes>>18, 24*60*60))*time.Second
+		w.deadline = now + m.timing.Least + schedule.ForBytes(w.bytes)
 		m.counts.Asked++
 		asks = append(asks, Ask{Segment: k, Node: node})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/stream"
 	"github.com/shoalstore/shoal/validation"
@@ -23,13 +24,9 @@ const (
 	objectsTimeout = 2 * time.Minute
 )
 
-// checkTimeout is for the look at an object of that size: five minutes, and a second
-// for each quarter of a MiB, up to a day. A file:// store reads the whole of it, and so does an S3
-// that shows no checksums; eight of a table share the way. In a fixed time those of
-// large segments could end none, and be begun anew for ever.
-func checkTimeout(sizeBytes int64) time.Duration {
-	return 5*time.Minute + time.Duration(min(sizeBytes>>18, 24*60*60))*time.Second
-}
+// checkTimeout is for the look at an object of that size. A file:// store reads the
+// whole of it, and so does an S3 that shows no checksums; eight of a table share the way.
+func checkTimeout(sizeBytes int64) time.Duration { return 5*time.Minute + schedule.ForBytes(sizeBytes) }
 
 // partitions asks the stream of a table for its partitions.
 func (c *Controller) partitions(ctx context.Context, cfg meta.StreamConfig) ([]stream.Partition, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shoalstore/shoal/deepstore"
 	"github.com/shoalstore/shoal/internal/api"
+	"github.com/shoalstore/shoal/internal/schedule"
 	"github.com/shoalstore/shoal/internal/vfs"
 	"github.com/shoalstore/shoal/meta"
 	"github.com/shoalstore/shoal/peerdl"
@@ -166,12 +167,8 @@ func (n *Node) forgetDownload(s *meta.Segment, d segment.Digest) {
 	}
 }
 
-// uploadTimeout bounds one upload: a minute, and a second for each quarter of a MiB, up
-// to a day. That is what a store gives its requests (package deepstore): in less, a
-// thin line that others share would never get a large segment through.
-func uploadTimeout(sizeBytes int64) time.Duration {
-	return time.Minute + time.Duration(min(sizeBytes>>18, 24*60*60))*time.Second
-}
+// uploadTimeout bounds one upload.
+func uploadTimeout(sizeBytes int64) time.Duration { return time.Minute + schedule.ForBytes(sizeBytes) }
 
 // uploadHeld puts the held copy of a committed segment into its table's deep
 // store and returns its URI.
