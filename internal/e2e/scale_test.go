@@ -157,13 +157,15 @@ func (s *scaling) awaitImage(what string, ok func(*meta.Image) bool) {
 
 // interrupted makes a change of so many parts; done counts those that an image shows.
 // When the first of them are seen, the leader's next write is held until the leader is
-// killed, and it must not have been all.
+// killed, and it must not have been all. It is the third write at the latest: whoever
+// looks may see the first parts only when the leader has written the last, and every
+// change takes three writes.
 func (s *scaling) interrupted(what string, parts int, done func(*meta.Image) int, change func()) {
 	s.t.Helper()
-	var seen atomic.Int64
+	var seen, writes atomic.Int64
 	s.nodes.watch(func(im *meta.Image) { seen.Store(int64(done(im))) })
 	began := time.Now()
-	held, i := s.trap(zktest.HoldRequest, func([]byte) bool { return seen.Load() > 0 }, change)
+	held, i := s.trap(zktest.HoldRequest, func([]byte) bool { return writes.Add(1) >= 3 || seen.Load() > 0 }, change)
 	killed := s.controllers[i]
 	killed.kill()
 	at := int(seen.Load())
